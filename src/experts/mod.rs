@@ -1,0 +1,1 @@
+//! Where a chosen expert's bytes come from.

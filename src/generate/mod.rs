@@ -1,0 +1,1 @@
+//! Prompt to text: the loop around the forward pass.

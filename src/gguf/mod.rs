@@ -1,0 +1,1 @@
+//! What a GGUF file holds: metadata, tensors, shards, and which bytes are experts. Knows no arithmetic.

@@ -1,0 +1,1 @@
+//! How much memory and how many processors this process may use.

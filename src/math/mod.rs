@@ -1,0 +1,1 @@
+//! Normalisation, rotary embedding, softmax, silu: short, f32, cited. Uses nothing.

@@ -1,0 +1,1 @@
+//! Configuration, weights and the forward pass.

@@ -1,0 +1,1 @@
+//! The Node-API binding. Uses everything; nothing uses it.

@@ -1,0 +1,1 @@
+//! The pool of compute threads and its hand-offs. Uses nothing.

@@ -1,0 +1,1 @@
+//! Chooses experts from router logits. It never reads.
