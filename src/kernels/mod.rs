@@ -1,1 +1,52 @@
 //! The hot loops behind one trait: scalar is the definition of right, SIMD paths are chosen at run time.
+//!
+//! Every path gives the same bits. Inside a block products are integers, exact in any order; each block adds one float
+//! contribution, in block order. Float rows are summed in 16 virtual lanes and a fixed tree.
+
+mod out;
+
+pub use out::OutColumns;
+
+use crate::quant::{Activations, ColumnMut, WeightRows};
+use half::f16;
+use std::ops::Range;
+
+/// One instruction set's loops. A value of a path's type is the proof that the processor has the instructions.
+pub trait Kernels: Send + Sync + std::fmt::Debug {
+    /// Name for logs and for `CLUTOR_KERNELS`: `scalar`, `avx2`, `avx512-vnni`, `neon`, `neon-dot`.
+    fn name(&self) -> &'static str;
+
+    /// Writes `x`, `[cols]`, into `column` in the column's format.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    fn quantize(&self, x: &[f32], column: ColumnMut<'_>);
+
+    /// Multiplies `rows` of `w` with the columns of `x` that `columns` names (repeats allowed), and writes the dot
+    /// product of row `r` and column `columns[j]` to `out[j][r]`.
+    ///
+    /// # Panics
+    /// If shapes or formats do not fit (`x.format()` must be `w.ty().activation_format()`).
+    fn matmul(&self, w: &WeightRows<'_>, rows: Range<usize>, x: &Activations, columns: &[u32], out: &OutColumns<'_>);
+
+    /// Dot product of two float vectors in 16 lanes.
+    fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32;
+
+    /// Dot product of half-precision `a`, widened, and `b`, in 16 lanes.
+    fn dot_f16(&self, a: &[f16], b: &[f32]) -> f32;
+
+    /// `y[i] = fma(a, x[i], y[i])`.
+    fn axpy_f32(&self, a: f32, x: &[f32], y: &mut [f32]);
+
+    /// `y[i] = fma(a, x[i], y[i])` with `x` widened from half precision.
+    fn axpy_f16(&self, a: f32, x: &[f16], y: &mut [f32]);
+
+    /// `out = rms_norm(x) * weight`; see [`crate::math::rms_norm`].
+    fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]);
+
+    /// `gate[i] = silu(gate[i]) * up[i]`; see [`crate::math::silu`].
+    fn silu_mul(&self, gate: &mut [f32], up: &[f32]);
+
+    /// Softmax in place; see [`crate::math::softmax`].
+    fn softmax(&self, x: &mut [f32]);
+}

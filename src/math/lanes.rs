@@ -1,0 +1,76 @@
+//! Sums of floats in a fixed number of virtual lanes: the one order in which this engine adds floats.
+
+/// Virtual lanes of every float sum: one AVX-512 register, two of AVX2, four of NEON.
+pub const LANES: usize = 16;
+
+/// Adds the lanes in a fixed tree: 16 to 8 to 4 to 2 to 1, lane `j` taking lane `j + half`.
+#[inline(always)]
+pub fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for j in 0..half {
+            lanes[j] += lanes[j + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Dot product: element `i` is multiplied and added, fused, into lane `i mod 16`; lanes end in [`sum_lanes`].
+///
+/// # Panics
+/// If the lengths differ.
+#[inline(always)]
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let mut lanes = [0.0f32; LANES];
+    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let (a_tail, b_tail) = (a.remainder(), b.remainder());
+    for (a, b) in a.zip(b) {
+        for j in 0..LANES {
+            lanes[j] = a[j].mul_add(b[j], lanes[j]);
+        }
+    }
+    for (lane, (a, b)) in lanes.iter_mut().zip(a_tail.iter().zip(b_tail)) {
+        *lane = a.mul_add(*b, *lane);
+    }
+    sum_lanes(lanes)
+}
+
+/// Sum: element `i` is added into lane `i mod 16`; lanes end in [`sum_lanes`].
+#[inline(always)]
+pub fn sum(x: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let tail = chunks.remainder();
+    for chunk in chunks {
+        for j in 0..LANES {
+            lanes[j] += chunk[j];
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(tail) {
+        *lane += x;
+    }
+    sum_lanes(lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_goes_into_the_first_lanes() {
+        let x: Vec<f32> = (0..21).map(|i| i as f32).collect();
+        assert_eq!(dot(&x, &x), 2870.0);
+        assert_eq!(sum(&x), 210.0);
+        assert_eq!(dot(&[], &[]).to_bits(), 0.0f32.to_bits());
+    }
+
+    #[test]
+    fn lanes_are_added_as_a_tree_and_not_in_sequence() {
+        // 1e8 + 1 loses the 1; paired with its neighbour eight lanes on, -1e8 cancels first.
+        let mut lanes = [0.0; LANES];
+        (lanes[0], lanes[8], lanes[1]) = (1e8, -1e8, 1.0);
+        assert_eq!(sum_lanes(lanes), 1.0);
+    }
+}

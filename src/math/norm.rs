@@ -1,0 +1,38 @@
+//! Root-mean-square normalisation.
+
+use super::dot;
+
+/// Writes `x / sqrt(mean(x²) + eps) · weight` to `out`; all are `[n]`.
+///
+/// Source: Zhang and Sennrich 2019, Root Mean Square Layer Normalization, arXiv 1910.07467. The squares are summed in
+/// 16 lanes ([`dot`]).
+///
+/// # Panics
+/// If the lengths differ or are zero.
+#[inline(always)]
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    assert!(!x.is_empty() && x.len() == weight.len() && x.len() == out.len());
+    let scale = 1.0 / (dot(x, x) / x.len() as f32 + eps).sqrt();
+    for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+        *out = x * scale * weight;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_is_divided_by_its_root_mean_square() {
+        let mut out = [0.0; 4];
+        rms_norm(&[2.0, -2.0, 2.0, -2.0], &[1.0, 1.0, 0.5, 3.0], 0.0, &mut out);
+        assert_eq!(out, [1.0, -1.0, 0.5, -3.0]);
+    }
+
+    #[test]
+    fn eps_keeps_a_zero_vector_finite() {
+        let mut out = [1.0; 2];
+        rms_norm(&[0.0, 0.0], &[1.0, 1.0], 1e-5, &mut out);
+        assert_eq!(out, [0.0, 0.0]);
+    }
+}
