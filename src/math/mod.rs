@@ -12,4 +12,4 @@ mod rope;
 pub use exp::{exp, silu, silu_mul, softmax};
 pub use lanes::{LANES, dot, sum, sum_lanes};
 pub use norm::rms_norm;
-pub use rope::{RopeScaling, RopeTable};
+pub use rope::{Rope, RopeScaling, rotate};

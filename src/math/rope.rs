@@ -1,4 +1,4 @@
-//! Rotary position embedding, from a table made once.
+//! Rotary position embedding.
 
 use std::f64::consts::PI;
 
@@ -23,55 +23,65 @@ pub enum RopeScaling {
     },
 }
 
-/// Cosines and sines for positions `0..n_ctx`, `[n_ctx, head_dim / 2]` each.
+/// Rotary embedding of heads of one width.
 ///
-/// Angles are computed in f64 with a portable libm, so that the table is the same on every machine.
-#[derive(Debug)]
-pub struct RopeTable {
-    half: usize,
-    /// `[n_ctx, head_dim / 2]` pairs of cosine and sine, cosines of a position first.
-    rows: Vec<f32>,
+/// Angles, cosines and sines are computed in f64 with a portable libm and rounded once, so that they are the same on
+/// every machine.
+///
+/// Source: Su et al. 2021, RoFormer, arXiv 2104.09864.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    /// Radians per position of each pair, `[head_dim / 2]`.
+    frequencies: Vec<f64>,
+    /// Factor on cosine and sine; 1 but for YaRN.
+    magnitude: f64,
 }
 
-impl RopeTable {
-    /// Makes the table; pair `i` turns by `pos · base^(-2i / head_dim)` radians, changed by `scaling`.
-    ///
-    /// Source: Su et al. 2021, RoFormer, arXiv 2104.09864. `base` is GGUF key `<arch>.rope.freq_base`.
+impl Rope {
+    /// Pair `i` turns by `pos · base^(-2i / head_dim)` radians, changed by `scaling`. `base` is GGUF key
+    /// `<arch>.rope.freq_base`.
     ///
     /// # Panics
     /// If `head_dim` is odd or zero.
-    pub fn new(head_dim: usize, n_ctx: usize, base: f32, scaling: RopeScaling) -> Self {
+    pub fn new(head_dim: usize, base: f32, scaling: RopeScaling) -> Self {
         assert!(head_dim > 0 && head_dim.is_multiple_of(2), "head_dim {head_dim} is odd");
-        let half = head_dim / 2;
         let (frequencies, magnitude) = frequencies(head_dim, f64::from(base), scaling);
-        let mut rows = vec![0.0; n_ctx * head_dim];
-        for (pos, row) in rows.chunks_exact_mut(head_dim).enumerate() {
-            let (cos, sin) = row.split_at_mut(half);
-            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&frequencies) {
-                let angle = pos as f64 * frequency;
-                *cos = (libm::cos(angle) * magnitude) as f32;
-                *sin = (libm::sin(angle) * magnitude) as f32;
-            }
-        }
-        Self { half, rows }
+        Self { frequencies, magnitude }
     }
 
-    /// Rotates each head of `x` to position `pos`, in place.
-    ///
-    /// `x` is `[n_heads, head_dim]`. Element `i` pairs with `i + head_dim / 2` (NeoX pairing, as llama.cpp does for
-    /// olmoe and qwen3moe).
+    /// Writes the cosines, then the sines, of position `pos` to `turn`, `[head_dim]`. One turn serves all heads of all
+    /// layers.
     ///
     /// # Panics
-    /// If `pos` is beyond the table or `x` is not whole heads.
-    pub fn rotate(&self, x: &mut [f32], pos: usize) {
-        let head_dim = 2 * self.half;
-        assert_eq!(x.len() % head_dim, 0);
-        let (cos, sin) = self.rows[pos * head_dim..(pos + 1) * head_dim].split_at(self.half);
-        for head in x.chunks_exact_mut(head_dim) {
-            let (a, b) = head.split_at_mut(self.half);
-            for (((a, b), cos), sin) in a.iter_mut().zip(b).zip(cos).zip(sin) {
-                (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
-            }
+    /// If `turn` is not `head_dim` long.
+    pub fn turn(&self, pos: usize, turn: &mut [f32]) {
+        let half = self.frequencies.len();
+        assert_eq!(turn.len(), 2 * half);
+        let (cos, sin) = turn.split_at_mut(half);
+        for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&self.frequencies) {
+            let angle = pos as f64 * frequency;
+            *cos = (libm::cos(angle) * self.magnitude) as f32;
+            *sin = (libm::sin(angle) * self.magnitude) as f32;
+        }
+    }
+}
+
+/// Rotates each head of `x` by `turn`, in place.
+///
+/// `x` is `[n_heads, head_dim]`, `turn` is `[head_dim]` from [`Rope::turn`]. Element `i` pairs with
+/// `i + head_dim / 2` (NeoX pairing, as llama.cpp does for olmoe and qwen3moe).
+///
+/// # Panics
+/// If `x` is not whole heads.
+#[inline(always)]
+pub fn rotate(x: &mut [f32], turn: &[f32]) {
+    let (head_dim, half) = (turn.len(), turn.len() / 2);
+    assert_eq!(x.len() % head_dim, 0);
+    let (cos, sin) = turn.split_at(half);
+    for head in x.chunks_exact_mut(head_dim) {
+        let (a, b) = head.split_at_mut(half);
+        for (((a, b), cos), sin) in a.iter_mut().zip(b).zip(cos).zip(sin) {
+            (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
         }
     }
 }
@@ -103,29 +113,29 @@ fn frequencies(head_dim: usize, base: f64, scaling: RopeScaling) -> (Vec<f64>, f
 mod tests {
     use super::*;
 
+    fn rotated(x: [f32; 4], pos: usize, base: f32, scaling: RopeScaling) -> [f32; 4] {
+        let (mut x, mut turn) = (x, [0.0; 4]);
+        Rope::new(4, base, scaling).turn(pos, &mut turn);
+        rotate(&mut x, &turn);
+        x
+    }
+
     #[test]
     fn position_zero_leaves_a_head_as_it_is() {
-        let table = RopeTable::new(4, 8, 10000.0, RopeScaling::None);
-        let mut x = [1.0, 2.0, 3.0, 4.0];
-        table.rotate(&mut x, 0);
-        assert_eq!(x, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(rotated([1.0, 2.0, 3.0, 4.0], 0, 10000.0, RopeScaling::None), [1.0, 2.0, 3.0, 4.0]);
     }
 
     #[test]
     fn the_first_pair_turns_by_one_radian_per_position() {
-        let table = RopeTable::new(4, 8, 10000.0, RopeScaling::None);
-        let mut x = [1.0, 0.0, 0.0, 0.0];
-        table.rotate(&mut x, 3);
+        let x = rotated([1.0, 0.0, 0.0, 0.0], 3, 10000.0, RopeScaling::None);
         assert!((x[0] - 3f32.cos()).abs() < 1e-6 && (x[2] - 3f32.sin()).abs() < 1e-6);
     }
 
     #[test]
     fn linear_scaling_by_two_at_an_even_position_is_no_scaling_at_half_of_it() {
         let x = [0.3, -0.2, 0.9, 0.4];
-        let (mut a, mut b) = (x, x);
-        RopeTable::new(4, 9, 100.0, RopeScaling::Linear { factor: 2.0 }).rotate(&mut a, 8);
-        RopeTable::new(4, 9, 100.0, RopeScaling::None).rotate(&mut b, 4);
-        assert_eq!(a, b);
+        let scaled = rotated(x, 8, 100.0, RopeScaling::Linear { factor: 2.0 });
+        assert_eq!(scaled, rotated(x, 4, 100.0, RopeScaling::None));
     }
 
     #[test]
