@@ -7,6 +7,8 @@ mod out;
 mod scalar;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use out::OutColumns;
 
@@ -94,7 +96,10 @@ pub fn by_name(name: &str) -> Result<&'static dyn Kernels, KernelsError> {
 fn paths() -> &'static [Box<dyn Kernels>] {
     static PATHS: OnceLock<Vec<Box<dyn Kernels>>> = OnceLock::new();
     PATHS.get_or_init(|| {
-        let paths: Vec<Box<dyn Kernels>> = vec![Box::new(scalar::Scalar)];
+        #[allow(unused_mut)] // Some processors have no other path.
+        let mut paths: Vec<Box<dyn Kernels>> = vec![Box::new(scalar::Scalar)];
+        #[cfg(target_arch = "x86_64")]
+        paths.extend(x86::available());
         paths
     })
 }

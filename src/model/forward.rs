@@ -206,7 +206,8 @@ impl Compute<'_> {
             let out = OutColumns::new(resize(out, n * weights.rows()), weights.rows());
             Product { weights, x: quantized.get(format(matrix)), columns: &columns, out }
         });
-        multiply(self.pool, self.kernels, products.collect());
+        let products: Vec<_> = products.collect();
+        multiply(self.pool, self.kernels, &products);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::forward::{Compute, quantize};
 use super::linear::{Product, multiply};
-use super::weights::{Layer, Matrix};
+use super::weights::Layer;
 use super::workspace::{MoeBuffers, QuantizedSet, resize};
 use super::{Config, RoutingObserver};
 use crate::experts::ExpertSource;
@@ -92,7 +92,7 @@ impl MoeLayer<'_> {
                 products.push(Product { weights, x: quantized.get(format), columns, out: OutColumns::new(out, expert_dim) });
             }
         }
-        multiply(compute.pool, compute.kernels, products);
+        multiply(compute.pool, compute.kernels, &products);
         let pairs = gates.chunks_exact_mut(expert_dim).zip(ups.chunks_exact(expert_dim)).collect();
         compute.pool.for_each(pairs, |_, (gate, up)| compute.kernels.silu_mul(gate, up));
     }
@@ -112,7 +112,7 @@ impl MoeLayer<'_> {
             let out = OutColumns::new(split(&mut left, columns.len() * embed_dim), embed_dim);
             products.push(Product { weights, x: hidden.get(down_format), columns, out });
         }
-        multiply(compute.pool, compute.kernels, products);
+        multiply(compute.pool, compute.kernels, &products);
     }
 
     fn combine(&self, compute: &Compute<'_>, groups: &Groups, buffers: &MoeBuffers, x: &mut [f32]) {
@@ -120,9 +120,10 @@ impl MoeLayer<'_> {
         let add = |token: usize, x: &mut [f32]| {
             let mut sum = vec![0.0; embed_dim];
             for choice in token * n_used..(token + 1) * n_used {
-                let pair = groups.pair_of_choice[choice] as usize;
+                let (pair, weight) = (groups.pair_of_choice[choice] as usize, buffers.choices[choice].weight);
                 let down = &buffers.down[pair * embed_dim..(pair + 1) * embed_dim];
-                compute.kernels.axpy_f32(buffers.choices[choice].weight, down, &mut sum);
+                // Rounded after the product and after the sum, as in llama.cpp, whose graph has two nodes here.
+                sum.iter_mut().zip(down).for_each(|(sum, down)| *sum += weight * down);
             }
             x.iter_mut().zip(&sum).for_each(|(x, sum)| *x += sum);
         };
