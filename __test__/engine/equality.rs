@@ -71,15 +71,17 @@ fn two_sequences_interleaved_are_the_same_as_each_alone() {
     for path in models() {
         let model = load(&path, best(), 2);
         let texts = [1, 2].map(|seed| ids(30, model.vocab_size(), seed));
-        let alone = texts.each_ref().map(|ids| {
-            logits(&model, ids, 64, &mut |_| ControlFlow::Continue(())).unwrap().logits
-        });
+        let alone =
+            texts.each_ref().map(|ids| logits(&model, ids, 64, &mut |_| ControlFlow::Continue(())).unwrap().logits);
         let (mut workspace, mut a, mut b) = (Workspace::new(), model.new_sequence(), model.new_sequence());
         let mut together = [Vec::new(), Vec::new()];
         // One sequence goes on by two tokens a pass, the other by three, until the shorter way is done.
         for pass in 0..10 {
-            let token = |sequence: usize, pos: usize| {
-                BatchToken { sequence, pos, id: texts[sequence][pos], wants_logits: true }
+            let token = |sequence: usize, pos: usize| BatchToken {
+                sequence,
+                pos,
+                id: texts[sequence][pos],
+                wants_logits: true,
             };
             let (two, three) = (2 * pass, 3 * pass);
             let batch = [token(0, two), token(1, three), token(1, three + 1), token(0, two + 1), token(1, three + 2)];

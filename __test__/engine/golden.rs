@@ -36,7 +36,9 @@ fn divergence(theirs: &[f32], ours: &[f32], vocab_size: usize) -> (f64, f64) {
         log_probs(theirs).iter().zip(log_probs(ours)).map(|(p, q)| p.exp() * (p - q)).sum()
     };
     let all: Vec<f64> = theirs.chunks_exact(vocab_size).zip(ours.chunks_exact(vocab_size)).map(of).collect();
-    if std::env::var("KLS").is_ok() { println!("{}", all.iter().map(|k| format!("{k:.0e}")).collect::<Vec<_>>().join(" ")); }
+    if std::env::var("KLS").is_ok() {
+        println!("{}", all.iter().map(|k| format!("{k:.0e}")).collect::<Vec<_>>().join(" "));
+    }
     (all.iter().sum::<f64>() / all.len() as f64, all.iter().copied().fold(0.0, f64::max))
 }
 
@@ -76,8 +78,12 @@ fn logits_tokens_and_routing_are_those_of_llama_cpp_for_every_type() {
             let same = a.iter().zip(&b).filter(|(a, b)| a == b).count();
             (pairs, same_pairs) = (pairs + a.len(), same_pairs + same);
             println!("{:16} {path:12} {mean:9.1e} {max:9.1e} {gaps:?} {same:>4}/{}", name(&folder), a.len());
-            if mean > 1e-5 { println!("YYYY"); }
-            if gaps.iter().any(|gap| *gap > TIE) { println!("XXXX {gaps:?}"); }
+            if mean > 1e-5 {
+                println!("YYYY");
+            }
+            if gaps.iter().any(|gap| *gap > TIE) {
+                println!("XXXX {gaps:?}");
+            }
         }
     }
     assert!(same_pairs as f64 >= 0.999 * pairs as f64, "{same_pairs} of {pairs} expert sets agree");

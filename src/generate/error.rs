@@ -10,7 +10,9 @@ pub enum GenerateError {
     #[error("the prompt is empty; the model needs at least one token to start from")]
     EmptyPrompt,
 
-    #[error("the prompt has {prompt_tokens} tokens, but the context holds {n_ctx}; shorten it or ask for a longer context")]
+    #[error(
+        "the prompt has {prompt_tokens} tokens, but the context holds {n_ctx}; shorten it or ask for a longer context"
+    )]
     PromptTooLong { prompt_tokens: usize, n_ctx: usize },
 
     #[error("a window of {window} tokens is too short to predict anything in; use 2 or more")]

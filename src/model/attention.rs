@@ -30,7 +30,8 @@ pub fn attend(
     let head = |i: usize, out: &mut [f32]| {
         let token = batch[i / config.n_kv_heads];
         let cache = sequences[token.sequence].layer(layer);
-        let heads = Heads { kernels, kv_dim: config.kv_dim(), head_dim: config.head_dim, kv_head: i % config.n_kv_heads };
+        let heads =
+            Heads { kernels, kv_dim: config.kv_dim(), head_dim: config.head_dim, kv_head: i % config.n_kv_heads };
         let q = &q[i * group..(i + 1) * group];
         heads.attend(&cache.keys, &cache.values, token.pos + 1, q, out);
     };

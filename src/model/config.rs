@@ -96,7 +96,11 @@ impl Config {
         for same in ["attention.value_length", "rope.dimension_count"] {
             let value = keys.count_or(same, MAX_WIDTH, head_dim)?;
             if value != head_dim {
-                return Err(keys.contradiction(same, value, format!("a width other than the key's {head_dim} is not supported")));
+                return Err(keys.contradiction(
+                    same,
+                    value,
+                    format!("a width other than the key's {head_dim} is not supported"),
+                ));
             }
         }
 
@@ -130,7 +134,11 @@ impl Config {
             head_dim,
             n_experts,
             expert_dim,
-            routing: RoutingRule { n_used, normalise: normalise.unwrap_or(architecture == Architecture::Qwen3Moe), scale },
+            routing: RoutingRule {
+                n_used,
+                normalise: normalise.unwrap_or(architecture == Architecture::Qwen3Moe),
+                scale,
+            },
             context_length,
             norm_eps,
             rope_base,
@@ -190,7 +198,9 @@ impl Keys<'_> {
     /// A finite number, where the file states it.
     fn float(&self, name: &str) -> Result<Option<f32>, ModelError> {
         match self.metadata.get_f32(&self.key(name))? {
-            Some(value) if !value.is_finite() => Err(self.contradiction(name, value, "expected a finite number".into())),
+            Some(value) if !value.is_finite() => {
+                Err(self.contradiction(name, value, "expected a finite number".into()))
+            }
             value => Ok(value),
         }
     }
@@ -214,7 +224,8 @@ impl Keys<'_> {
             None | Some("none") => Ok(RopeScaling::None),
             Some("linear") => Ok(RopeScaling::Linear { factor }),
             Some("yarn") => {
-                let original_context = self.count_or("rope.scaling.original_context_length", usize::MAX, context_length)?;
+                let original_context =
+                    self.count_or("rope.scaling.original_context_length", usize::MAX, context_length)?;
                 Ok(RopeScaling::Yarn { factor, original_context })
             }
             Some(other) => Err(self.contradiction("rope.scaling.type", other, "expected none, linear or yarn".into())),

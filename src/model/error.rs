@@ -31,13 +31,17 @@ pub enum ModelError {
     #[error("the tensor `{tensor}` is missing; the file is not a complete model of its architecture, get another one")]
     MissingTensor { tensor: String },
 
-    #[error("the tensor `{tensor}` has the shape {found:?}, but {expected:?} follows from the metadata (outermost first)")]
+    #[error(
+        "the tensor `{tensor}` has the shape {found:?}, but {expected:?} follows from the metadata (outermost first)"
+    )]
     Shape { tensor: String, found: Vec<usize>, expected: Vec<usize> },
 
     #[error("the tensor `{tensor}` has the type {ty}, which the engine cannot multiply with; use another quantization")]
     UnsupportedType { tensor: String, ty: TensorType },
 
-    #[error("the tensor `{tensor}` is not part of the architecture `{architecture}`, and leaving it out would change the text")]
+    #[error(
+        "the tensor `{tensor}` is not part of the architecture `{architecture}`, and leaving it out would change the text"
+    )]
     UnknownTensor { tensor: String, architecture: &'static str },
 
     #[error(

@@ -94,14 +94,21 @@ impl Model {
         let table = self.weights.token_embd.rows(&self.files);
         let x = resize(&mut workspace.x, batch.len() * embed_dim);
         let turns = resize(&mut workspace.turns, batch.len() * head_dim);
-        for ((token, x), turn) in batch.iter().zip(x.chunks_exact_mut(embed_dim)).zip(turns.chunks_exact_mut(head_dim)) {
+        for ((token, x), turn) in batch.iter().zip(x.chunks_exact_mut(embed_dim)).zip(turns.chunks_exact_mut(head_dim))
+        {
             dequantize_row(table.ty(), table.row(token.id as usize), x);
             self.rope.turn(token.pos, turn);
         }
     }
 
     /// `x += attn_output · attention(norm(x))`.
-    fn attention(&self, workspace: &mut Workspace, sequences: &mut [&mut Sequence], batch: &[BatchToken], layer: usize) {
+    fn attention(
+        &self,
+        workspace: &mut Workspace,
+        sequences: &mut [&mut Sequence],
+        batch: &[BatchToken],
+        layer: usize,
+    ) {
         let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
         let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, .. } = workspace;
 
@@ -130,7 +137,10 @@ impl Model {
         let rows = x.chunks_exact_mut(width).zip(turns.chunks_exact(head_dim)).collect();
         self.pool.for_each(rows, |_, (x, turn): (&mut [f32], &[f32])| {
             // olmoe norms the whole projection, qwen3moe each head: the weight's width says which.
-            debug_assert_eq!(norm.len() == head_dim, self.config.architecture == Architecture::Qwen3Moe || width == head_dim);
+            debug_assert_eq!(
+                norm.len() == head_dim,
+                self.config.architecture == Architecture::Qwen3Moe || width == head_dim
+            );
             let mut normed = vec![0.0; norm.len()];
             for part in x.chunks_exact_mut(norm.len()) {
                 kernels.rms_norm(part, norm, eps, &mut normed);
@@ -212,7 +222,13 @@ impl Compute<'_> {
 }
 
 /// Makes the columns `x`, `[n, cols]`, available in `format`, unless they are already.
-pub(super) fn quantize(compute: &Compute<'_>, format: ActivationFormat, x: &[f32], cols: usize, set: &mut QuantizedSet) {
+pub(super) fn quantize(
+    compute: &Compute<'_>,
+    format: ActivationFormat,
+    x: &[f32],
+    cols: usize,
+    set: &mut QuantizedSet,
+) {
     if let Some(batch) = set.room(format, cols, x.len() / cols) {
         let columns = batch.columns_mut().into_iter().zip(x.chunks_exact(cols)).collect();
         compute.pool.for_each(columns, |_, (column, x)| compute.kernels.quantize(x, column));

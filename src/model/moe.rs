@@ -89,7 +89,12 @@ impl MoeLayer<'_> {
             let gate = split(&mut gates_left, columns.len() * expert_dim);
             let up = split(&mut ups_left, columns.len() * expert_dim);
             for (weights, format, out) in [(expert.gate, gate_format, gate), (expert.up, up_format, up)] {
-                products.push(Product { weights, x: quantized.get(format), columns, out: OutColumns::new(out, expert_dim) });
+                products.push(Product {
+                    weights,
+                    x: quantized.get(format),
+                    columns,
+                    out: OutColumns::new(out, expert_dim),
+                });
             }
         }
         multiply(compute.pool, compute.kernels, &products);

@@ -98,7 +98,11 @@ impl<'a> Finder<'a> {
         let missing = || ModelError::MissingTensor { tensor: name.into() };
         let tensor = self.gguf.tensor(name).ok_or_else(missing)?;
         if tensor.shape != expected {
-            return Err(ModelError::Shape { tensor: name.into(), found: tensor.shape.clone(), expected: expected.into() });
+            return Err(ModelError::Shape {
+                tensor: name.into(),
+                found: tensor.shape.clone(),
+                expected: expected.into(),
+            });
         }
         multipliable(name, tensor.ty)?;
         self.used.insert(name.into());
