@@ -13,7 +13,20 @@ use models::{golden_folders, kernel_paths, load, name};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-const TIE: f32 = 0.0;
+/// Recordings in which an activation lies within one unit in the last place of a rounding boundary, so that two sound
+/// engines round it to different integers and all later positions carry the difference: the model, and the mean
+/// divergence reached.
+///
+/// In `olmoe-q5_K` it is -62.500002 in the input of layer 1 at position 17: llama.cpp built for AVX2 differs from its
+/// own recording, made with AVX-512, by the same 1.5e-5. In `qwen3moe-q5_1` it is the f16 sum of a block, -7.388672,
+/// in the input of layer 0's experts at position 1.
+const ON_A_BOUNDARY: [(&str, f64); 2] = [("olmoe-q5_K", 1.6e-5), ("qwen3moe-q5_1", 3.7e-5)];
+
+/// Largest mean divergence from the recording of `folder`.
+fn bound(folder: &Path) -> f64 {
+    ON_A_BOUNDARY.iter().find(|(model, _)| *model == name(folder)).map_or(1e-5, |(_, reached)| *reached)
+}
+
 fn record(model: &clutor::model::Model, ids: &[u32]) -> Recording {
     logits(model, ids, 512, &mut |_| ControlFlow::Continue(())).unwrap()
 }
@@ -36,9 +49,6 @@ fn divergence(theirs: &[f32], ours: &[f32], vocab_size: usize) -> (f64, f64) {
         log_probs(theirs).iter().zip(log_probs(ours)).map(|(p, q)| p.exp() * (p - q)).sum()
     };
     let all: Vec<f64> = theirs.chunks_exact(vocab_size).zip(ours.chunks_exact(vocab_size)).map(of).collect();
-    if std::env::var("KLS").is_ok() {
-        println!("{}", all.iter().map(|k| format!("{k:.0e}")).collect::<Vec<_>>().join(" "));
-    }
     (all.iter().sum::<f64>() / all.len() as f64, all.iter().copied().fold(0.0, f64::max))
 }
 
@@ -63,7 +73,7 @@ fn sets(topk: &[i32], n_used: usize) -> Vec<Vec<i32>> {
 
 #[test]
 fn logits_tokens_and_routing_are_those_of_llama_cpp_for_every_type() {
-    println!("{:16} {:12} {:>9} {:>9} {:>7} {:>8}", "model", "kernels", "mean KL", "max KL", "greedy", "routing");
+    println!("{:16} {:12} {:>9} {:>9} {:>6} {:>7}", "model", "kernels", "mean KL", "max KL", "flips", "routing");
     let (mut pairs, mut same_pairs) = (0, 0);
     for folder in golden_folders() {
         let ids = tokens(&folder);
@@ -77,13 +87,9 @@ fn logits_tokens_and_routing_are_those_of_llama_cpp_for_every_type() {
             let (a, b) = (sets(&npy::read_i32(&folder.join("topk.npy")), n_used), sets(&ours.topk, n_used));
             let same = a.iter().zip(&b).filter(|(a, b)| a == b).count();
             (pairs, same_pairs) = (pairs + a.len(), same_pairs + same);
-            println!("{:16} {path:12} {mean:9.1e} {max:9.1e} {gaps:?} {same:>4}/{}", name(&folder), a.len());
-            if mean > 1e-5 {
-                println!("YYYY");
-            }
-            if gaps.iter().any(|gap| *gap > TIE) {
-                println!("XXXX {gaps:?}");
-            }
+            println!("{:16} {path:12} {mean:9.1e} {max:9.1e} {:>6} {same:>4}/{}", name(&folder), gaps.len(), a.len());
+            assert!(mean < bound(&folder), "{}: mean KL divergence {mean:e}", name(&folder));
+            assert!(gaps.is_empty(), "{}: greedy tokens differ, with logits apart by {gaps:?}", name(&folder));
         }
     }
     assert!(same_pairs as f64 >= 0.999 * pairs as f64, "{same_pairs} of {pairs} expert sets agree");
