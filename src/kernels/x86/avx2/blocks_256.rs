@@ -2,7 +2,7 @@
 //!
 //! Four rows are multiplied at once, so that the sums of their lanes and their float factors share instructions.
 
-use super::super::unpack::{GROUP_SCALES, Quants, Scales, Unpack256, even_odd};
+use super::super::unpack::{Quants, Scales, Unpack256, even_odd, prefetch};
 use super::Product;
 use super::reduce::{pairs, sums_of_four, sums_of_four_and_four};
 use crate::quant::Column;
@@ -56,42 +56,46 @@ fn one_column<B: Unpack256>(rows: &[&[B]; ROWS], n_blocks: usize, x: &Column<'_>
                 rows[2].get_unchecked(i),
                 rows[3].get_unchecked(i),
             ];
+            for block in blocks {
+                prefetch(block, ROWS * n_blocks * size_of::<B>());
+            }
             let (scales, factors) = B::scales(blocks);
             let x_sums = even_odd(sums.get_unchecked(i));
             let quants = quants.get_unchecked(i);
-            let (mut products, mut mins) = ([_mm256_setzero_si256(); ROWS], [_mm256_setzero_si256(); ROWS]);
-            for r in 0..ROWS {
-                products[r] = block_product(blocks[r], &scales[r], quants);
-                add_sums::<B>(&mut products[r], &mut mins[r], scales[r].sum_factors, x_sums);
-            }
+            // Written out, as the compiler keeps a loop over rows a loop, and its vectors in memory.
+            let (p0, m0) = block_product(blocks[0], &scales[0], quants, x_sums);
+            let (p1, m1) = block_product(blocks[1], &scales[1], quants, x_sums);
+            let (p2, m2) = block_product(blocks[2], &scales[2], quants, x_sums);
+            let (p3, m3) = block_product(blocks[3], &scales[3], quants, x_sums);
+            let (products, mins) = ([p0, p1, p2, p3], [m0, m1, m2, m3]);
             total = add_block::<B>(total, products, mins, factors, *x.scales.get_unchecked(i));
         }
     }
     total
 }
 
-/// Lanes whose sum is the integer product of a block and 256 activations, but for the offset of the quants.
+/// Lanes whose sums are the integer product of a block and 256 activations, and that of its minimums.
 #[inline(always)]
-unsafe fn block_product<B: Unpack256>(block: &B, scales: &Scales, x: &[i8; 256]) -> __m256i {
+unsafe fn block_product<B: Unpack256>(
+    block: &B,
+    scales: &Scales,
+    x: &[i8; 256],
+    x_sums: __m256i,
+) -> (__m256i, __m256i) {
     // SAFETY: the caller has AVX2.
     unsafe {
-        let a = group_product::<B, 0>(block, scales, x);
-        let b = group_product::<B, 1>(block, scales, x);
-        let c = group_product::<B, 2>(block, scales, x);
-        let d = group_product::<B, 3>(block, scales, x);
-        let e = group_product::<B, 4>(block, scales, x);
-        let f = group_product::<B, 5>(block, scales, x);
-        let g = group_product::<B, 6>(block, scales, x);
-        let h = group_product::<B, 7>(block, scales, x);
-        let (low, high) = (add_four(a, b, c, d), add_four(e, f, g, h));
-        _mm256_add_epi32(low, high)
+        let mut even = group_product::<B, 0>(block, scales, x);
+        let mut odd = group_product::<B, 1>(block, scales, x);
+        even = _mm256_add_epi32(even, group_product::<B, 2>(block, scales, x));
+        odd = _mm256_add_epi32(odd, group_product::<B, 3>(block, scales, x));
+        even = _mm256_add_epi32(even, group_product::<B, 4>(block, scales, x));
+        odd = _mm256_add_epi32(odd, group_product::<B, 5>(block, scales, x));
+        even = _mm256_add_epi32(even, group_product::<B, 6>(block, scales, x));
+        odd = _mm256_add_epi32(odd, group_product::<B, 7>(block, scales, x));
+        let (mut products, mut mins) = (_mm256_add_epi32(even, odd), _mm256_setzero_si256());
+        add_sums::<B>(&mut products, &mut mins, scales.sum_factors, x_sums);
+        (products, mins)
     }
-}
-
-#[inline(always)]
-unsafe fn add_four(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe { _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d)) }
 }
 
 #[inline(always)]
@@ -100,14 +104,8 @@ unsafe fn group_product<B: Unpack256, const J: usize>(block: &B, scales: &Scales
     unsafe {
         let x = _mm256_loadu_si256(x.as_ptr().add(32 * J).cast());
         let products = pairs(B::QUANTS, block.group::<J>(), x);
-        _mm256_madd_epi16(products, group_scales::<J>(scales))
+        _mm256_madd_epi16(products, scales.group::<J>())
     }
-}
-
-#[inline(always)]
-unsafe fn group_scales<const J: usize>(scales: &Scales) -> __m256i {
-    // SAFETY: a mask is 32 bytes; the caller has AVX2.
-    unsafe { _mm256_shuffle_epi8(scales.scales, _mm256_loadu_si256(GROUP_SCALES[J].as_ptr().cast())) }
 }
 
 /// Adds what the sums of activations give: to the minimums of a type that has them, else to the products.
@@ -164,8 +162,12 @@ fn many_columns<B: Unpack256>(product: Product<'_>, rows: &[&[B]; ROWS], n_block
         for start in (0..n_blocks).step_by(TILE_BLOCKS) {
             let tiles = &mut tiles[..TILE_BLOCKS.min(n_blocks - start)];
             for (i, tile) in tiles.iter_mut().enumerate() {
+                let blocks = rows.map(|row| &row[start + i]);
+                for block in blocks {
+                    prefetch(block, ROWS * n_blocks * size_of::<B>());
+                }
                 // SAFETY: this function has the features.
-                unsafe { unpack_tile(rows.map(|row| &row[start + i]), tile) };
+                unsafe { unpack_tile(blocks, tile) };
             }
             let (two, one) = columns.as_chunks::<2>();
             let (two_totals, one_total) = totals[..columns.len()].as_chunks_mut::<2>();
@@ -191,14 +193,14 @@ unsafe fn unpack_tile<B: Unpack256>(blocks: [&B; ROWS], tile: &mut Tile) {
         for r in 0..ROWS {
             let (block, scales) = (blocks[r], &scales[r]);
             tile.sum_factors[r] = scales.sum_factors;
-            tile.groups[0][r] = (block.group::<0>(), group_scales::<0>(scales));
-            tile.groups[1][r] = (block.group::<1>(), group_scales::<1>(scales));
-            tile.groups[2][r] = (block.group::<2>(), group_scales::<2>(scales));
-            tile.groups[3][r] = (block.group::<3>(), group_scales::<3>(scales));
-            tile.groups[4][r] = (block.group::<4>(), group_scales::<4>(scales));
-            tile.groups[5][r] = (block.group::<5>(), group_scales::<5>(scales));
-            tile.groups[6][r] = (block.group::<6>(), group_scales::<6>(scales));
-            tile.groups[7][r] = (block.group::<7>(), group_scales::<7>(scales));
+            tile.groups[0][r] = (block.group::<0>(), scales.group::<0>());
+            tile.groups[1][r] = (block.group::<1>(), scales.group::<1>());
+            tile.groups[2][r] = (block.group::<2>(), scales.group::<2>());
+            tile.groups[3][r] = (block.group::<3>(), scales.group::<3>());
+            tile.groups[4][r] = (block.group::<4>(), scales.group::<4>());
+            tile.groups[5][r] = (block.group::<5>(), scales.group::<5>());
+            tile.groups[6][r] = (block.group::<6>(), scales.group::<6>());
+            tile.groups[7][r] = (block.group::<7>(), scales.group::<7>());
         }
     }
 }
