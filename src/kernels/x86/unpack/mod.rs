@@ -7,6 +7,7 @@ mod blocks_256;
 mod blocks_32;
 
 use crate::quant::blocks::Block;
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// What the bytes of a quant vector mean.
@@ -60,6 +61,7 @@ impl Scales {
         // SAFETY: the caller has AVX2.
         unsafe {
             let (low, high) = (_mm256_unpacklo_epi16(scales, scales), _mm256_unpackhi_epi16(scales, scales));
+            let (low, high) = (opaque(low), opaque(high));
             Self { low, high, sum_factors }
         }
     }
@@ -71,7 +73,6 @@ impl Scales {
     #[inline(always)]
     pub unsafe fn group<const J: usize>(&self) -> __m256i {
         let from = if J < 4 { self.low } else { self.high };
-        // Not a byte shuffle of 16-bit lanes: for want of a newer processor the compiler makes two instructions of it.
         // SAFETY: the caller has AVX2.
         unsafe {
             match J % 4 {
@@ -98,6 +99,18 @@ pub(super) trait Unpack256: Block {
     /// Integer scales of four blocks, and their float factors: `d0 dmin0 d1 dmin1 ..` where the format has minimums, else
     /// `d0 d1 d2 d3 d0 d1 d2 d3`.
     unsafe fn scales(blocks: [&Self; 4]) -> ([Scales; 4], __m256);
+}
+
+/// The same value, which the compiler does not know to be so.
+///
+/// It would join the shuffles that make [`Scales`] with those of [`Scales::group`] to shuffles of 16-bit lanes, of which a
+/// group then takes two.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn opaque(mut x: __m256i) -> __m256i {
+    // SAFETY: the text is an empty comment; the register is left as it was.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) x, options(pure, nomem, nostack, preserves_flags)) };
+    x
 }
 
 /// Asks for the cache lines that a block `ahead` bytes after `block` takes; the address need not be valid.
