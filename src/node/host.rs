@@ -213,13 +213,20 @@ impl Host {
         events
     }
 
-    /// Copies bytes from `offset` on of the array with index `array` of an answer into `target`; returns how many.
+    /// A copy of at most `len` bytes from `offset` on of the array with index `array` of an answer.
     #[napi(catch_unwind)]
-    pub fn copy_out(&self, request: u32, array: u32, offset: i64, mut target: Uint8Array) -> u32 {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        // SAFETY: `target` belongs to the caller, which waits for this call; nothing else runs on its thread.
-        let target = unsafe { target.as_mut() };
-        self.registry.mailbox.copy_out(request, array as usize, offset, target) as u32
+    pub fn copy_out<'env>(
+        &self,
+        env: &'env Env,
+        request: u32,
+        array: u32,
+        offset: i64,
+        len: u32,
+    ) -> napi::Result<BufferSlice<'env>> {
+        let range_start = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.registry.mailbox.copy_out(request, array as usize, range_start, len as usize, |bytes| {
+            BufferSlice::copy_from(env, bytes)
+        })
     }
 
     /// Frees the arrays of an answer.

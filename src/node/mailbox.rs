@@ -115,14 +115,19 @@ impl Mailbox {
         progress.chain(ready).chain(std::mem::take(&mut contents.answers)).collect()
     }
 
-    /// Copies bytes of a bulk result from `offset` on into `target` and says how many.
-    pub(super) fn copy_out(&self, request: u32, array: usize, offset: usize, target: &mut [u8]) -> usize {
+    /// Shows `copy` at most `len` bytes from `offset` on of a bulk result; none where there are none.
+    pub(super) fn copy_out<R>(
+        &self,
+        request: u32,
+        array: usize,
+        offset: usize,
+        len: usize,
+        copy: impl FnOnce(&[u8]) -> R,
+    ) -> R {
         let contents = self.lock();
-        let Some(array) = contents.arrays.get(&request).and_then(|arrays| arrays.get(array)) else { return 0 };
-        let rest = array.bytes().get(offset..).unwrap_or_default();
-        let copied = rest.len().min(target.len());
-        target[..copied].copy_from_slice(&rest[..copied]);
-        copied
+        let bytes = contents.arrays.get(&request).and_then(|arrays| arrays.get(array)).map_or(&[][..], Array::bytes);
+        let rest = bytes.get(offset..).unwrap_or_default();
+        copy(&rest[..rest.len().min(len)])
     }
 
     pub(super) fn free_arrays(&self, request: u32) {

@@ -25,8 +25,6 @@ mod mailbox;
 mod outbox;
 mod shapes;
 
-pub use host::Host;
-
 /// Version of this library, which must be the JavaScript package's.
 #[napi_derive::napi]
 pub fn version() -> &'static str {
