@@ -1,1 +1,40 @@
 //! Where a chosen expert's bytes come from.
+//!
+//! The forward pass asks for the experts that a layer's tokens chose and cannot tell where they are. [`Resident`] has
+//! them all in memory.
+
+mod resident;
+
+pub use resident::Resident;
+
+use crate::gguf::ExpertSlice;
+use crate::quant::{TensorType, WeightRows};
+
+/// The three matrices of one expert.
+#[derive(Clone, Copy, Debug)]
+pub struct Expert<'a> {
+    /// `[expert_dim, embed_dim]`.
+    pub gate: WeightRows<'a>,
+    /// `[expert_dim, embed_dim]`.
+    pub up: WeightRows<'a>,
+    /// `[embed_dim, expert_dim]`.
+    pub down: WeightRows<'a>,
+}
+
+/// Where the experts of one layer lie in the model's files.
+#[derive(Clone, Debug)]
+pub struct LayerExperts {
+    /// Element types of gate, up and down; the same for all experts of the layer.
+    pub types: [TensorType; 3],
+    /// Gate, up and down of each expert.
+    pub slices: Vec<[ExpertSlice; 3]>,
+}
+
+/// Gives the experts of a layer to the forward pass.
+pub trait ExpertSource: Send + Sync + std::fmt::Debug {
+    /// Element types of gate, up and down in `layer`.
+    fn types(&self, layer: usize) -> [TensorType; 3];
+
+    /// Expert `expert` of `layer`.
+    fn expert(&self, layer: usize, expert: u32) -> Expert<'_>;
+}

@@ -4,12 +4,18 @@
 //! contribution, in block order. Float rows are summed in 16 virtual lanes and a fixed tree.
 
 mod out;
+mod scalar;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use out::OutColumns;
 
 use crate::quant::{Activations, ColumnMut, WeightRows};
 use half::f16;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// One instruction set's loops. A value of a path's type is the proof that the processor has the instructions.
 pub trait Kernels: Send + Sync + std::fmt::Debug {
@@ -49,4 +55,60 @@ pub trait Kernels: Send + Sync + std::fmt::Debug {
 
     /// Softmax in place; see [`crate::math::softmax`].
     fn softmax(&self, x: &mut [f32]);
+}
+
+/// A path of kernels that cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum KernelsError {
+    /// The name is not a path of this build, or the processor lacks its instructions.
+    #[error("kernels `{name}` are unknown or not supported by this processor; choose one of: {available}")]
+    Unavailable {
+        /// Name that was asked for.
+        name: String,
+        /// Names that work here, separated by commas.
+        available: String,
+    },
+}
+
+/// Every path that this processor can run: scalar first, the fastest last.
+pub fn available() -> Vec<&'static dyn Kernels> {
+    paths().iter().map(|path| &**path).collect()
+}
+
+/// The fastest path that this processor can run.
+pub fn best() -> &'static dyn Kernels {
+    // `paths` always holds the scalar one.
+    paths().last().map_or(&scalar::Scalar, |path| &**path)
+}
+
+/// The path called `name`.
+///
+/// # Errors
+/// If there is none, or the processor cannot run it.
+pub fn by_name(name: &str) -> Result<&'static dyn Kernels, KernelsError> {
+    available().into_iter().find(|path| path.name() == name).ok_or_else(|| {
+        let available = available().iter().map(|path| path.name()).collect::<Vec<_>>().join(", ");
+        KernelsError::Unavailable { name: name.to_owned(), available }
+    })
+}
+
+/// The paths in order of speed; processor features are looked up once.
+fn paths() -> &'static [Box<dyn Kernels>] {
+    static PATHS: OnceLock<Vec<Box<dyn Kernels>>> = OnceLock::new();
+    PATHS.get_or_init(|| {
+        #[allow(unused_mut)] // Some processors have no other path.
+        let mut paths: Vec<Box<dyn Kernels>> = vec![Box::new(scalar::Scalar)];
+        #[cfg(target_arch = "x86_64")]
+        paths.extend(x86::available());
+        paths
+    })
+}
+
+/// Checks what every `matmul` promises to check.
+fn assert_shapes(w: &WeightRows<'_>, rows: &Range<usize>, x: &Activations, columns: &[u32], out: &OutColumns<'_>) {
+    assert_eq!(w.ty().activation_format(), Some(x.format()), "activations for {} weights", w.ty());
+    assert_eq!(w.cols(), x.cols(), "columns of weights and elements of activations");
+    assert!(rows.end <= w.rows() && rows.end <= out.stride(), "rows {rows:?} of {} in {}", w.rows(), out.stride());
+    assert!(columns.len() <= out.n(), "{} columns for {} outputs", columns.len(), out.n());
+    assert!(columns.iter().all(|column| (*column as usize) < x.n()), "columns {columns:?} of {}", x.n());
 }

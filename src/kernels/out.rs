@@ -1,32 +1,31 @@
 //! The output of a matrix product, filled by several threads at once.
-#![allow(unsafe_code)] // Threads write disjoint rows of every column; slices cannot express that.
 
-use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Output matrix of a product, `[n, stride]`: column `j` of the batch owns `stride` floats, row `r` is its `r`-th.
 ///
-/// Threads share it and write disjoint rows.
+/// Threads share it and write the rows that they computed. Elements are written with relaxed atomic stores, which are
+/// plain stores on every processor: two threads given the same row by mistake cost a wrong value, not undefined behaviour.
 #[derive(Debug)]
 pub struct OutColumns<'a> {
-    first: *mut f32,
+    bits: &'a [AtomicU32],
     n: usize,
     stride: usize,
-    _borrow: PhantomData<&'a mut [f32]>,
 }
-
-// SAFETY: the only access is `write`, whose contract forbids two threads the same element.
-unsafe impl Send for OutColumns<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for OutColumns<'_> {}
 
 impl<'a> OutColumns<'a> {
     /// Views `out` as `[out.len() / stride, stride]`.
     ///
     /// # Panics
     /// If `stride` is zero or does not divide the length.
+    #[allow(unsafe_code)] // The standard library casts to a slice of atomics only in unstable functions.
     pub fn new(out: &'a mut [f32], stride: usize) -> Self {
-        assert!(stride > 0 && out.len() % stride == 0, "{} outputs in columns of {stride}", out.len());
-        Self { first: out.as_mut_ptr(), n: out.len() / stride, stride, _borrow: PhantomData }
+        assert!(stride > 0 && out.len().is_multiple_of(stride), "{} outputs in columns of {stride}", out.len());
+        let n = out.len() / stride;
+        // SAFETY: AtomicU32 has the size and alignment of f32, every bit pattern is valid for both, and the exclusive
+        // borrow of `out` lasts as long as the view.
+        let bits = unsafe { std::slice::from_raw_parts(out.as_mut_ptr().cast::<AtomicU32>(), out.len()) };
+        Self { bits, n, stride }
     }
 
     /// Number of columns.
@@ -41,16 +40,12 @@ impl<'a> OutColumns<'a> {
 
     /// Stores `value` at row `row` of column `j`.
     ///
-    /// # Safety
-    /// No other thread reads or writes the same element during the life of this view.
-    ///
     /// # Panics
     /// If `j` or `row` is out of range.
     #[inline(always)]
-    pub unsafe fn write(&self, j: usize, row: usize, value: f32) {
-        assert!(j < self.n && row < self.stride, "element {j}, {row} of {}, {}", self.n, self.stride);
-        // SAFETY: in bounds by the assertion; exclusive by the caller's promise.
-        unsafe { self.first.add(j * self.stride + row).write(value) }
+    pub fn write(&self, j: usize, row: usize, value: f32) {
+        assert!(row < self.stride, "row {row} of {}", self.stride);
+        self.bits[j * self.stride + row].store(value.to_bits(), Ordering::Relaxed);
     }
 }
 
@@ -67,8 +62,7 @@ mod tests {
                 let view = &view;
                 scope.spawn(move || {
                     for (j, row) in (0..3).flat_map(|j| rows.clone().map(move |row| (j, row))) {
-                        // SAFETY: the two threads have disjoint rows.
-                        unsafe { view.write(j, row, (10 * j + row) as f32) };
+                        view.write(j, row, (10 * j + row) as f32);
                     }
                 });
             }

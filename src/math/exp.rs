@@ -1,6 +1,6 @@
 //! Exponential, silu and softmax from one polynomial, so that no result depends on the system's libm.
 
-use super::sum;
+use super::sum_wide;
 
 /// Above this, `exp` overflows f32.
 const LARGEST: f32 = 88.722_83;
@@ -61,7 +61,7 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     }
 }
 
-/// Softmax of `x`, in place: `exp(x - max) / sum`, the sum in 16 lanes; an empty slice stays empty.
+/// Softmax of `x`, in place: `exp(x - max) / sum`, the sum in f64 ([`sum_wide`]); an empty slice stays empty.
 #[inline(always)]
 pub fn softmax(x: &mut [f32]) {
     // Written as a select and not `f32::max`, so that every instruction set compiles it alike.
@@ -69,7 +69,7 @@ pub fn softmax(x: &mut [f32]) {
     for x in x.iter_mut() {
         *x = exp(*x - max);
     }
-    let scale = 1.0 / sum(x);
+    let scale = (1.0 / sum_wide(x, |x| x)) as f32;
     for x in x.iter_mut() {
         *x *= scale;
     }

@@ -37,21 +37,29 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum_lanes(lanes)
 }
 
-/// Sum: element `i` is added into lane `i mod 16`; lanes end in [`sum_lanes`].
+/// Sum of `f` over all elements, in f64: element `i` is added into lane `i mod 16`, and lanes end in a tree like that of
+/// [`sum_lanes`].
 #[inline(always)]
-pub fn sum(x: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
+pub fn sum_wide(x: &[f32], f: impl Fn(f32) -> f32) -> f64 {
+    let mut lanes = [0.0f64; LANES];
     let chunks = x.chunks_exact(LANES);
     let tail = chunks.remainder();
     for chunk in chunks {
         for j in 0..LANES {
-            lanes[j] += chunk[j];
+            lanes[j] += f64::from(f(chunk[j]));
         }
     }
     for (lane, x) in lanes.iter_mut().zip(tail) {
-        *lane += x;
+        *lane += f64::from(f(*x));
     }
-    sum_lanes(lanes)
+    let mut half = LANES / 2;
+    while half > 0 {
+        for j in 0..half {
+            lanes[j] += lanes[j + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 #[cfg(test)]
@@ -62,7 +70,7 @@ mod tests {
     fn the_tail_goes_into_the_first_lanes() {
         let x: Vec<f32> = (0..21).map(|i| i as f32).collect();
         assert_eq!(dot(&x, &x), 2870.0);
-        assert_eq!(sum(&x), 210.0);
+        assert_eq!(sum_wide(&x, |x| 2.0 * x), 420.0);
         assert_eq!(dot(&[], &[]).to_bits(), 0.0f32.to_bits());
     }
 

@@ -10,6 +10,6 @@ mod norm;
 mod rope;
 
 pub use exp::{exp, silu, silu_mul, softmax};
-pub use lanes::{LANES, dot, sum, sum_lanes};
+pub use lanes::{LANES, dot, sum_lanes, sum_wide};
 pub use norm::rms_norm;
 pub use rope::{Rope, RopeScaling, rotate};

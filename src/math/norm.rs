@@ -1,18 +1,19 @@
 //! Root-mean-square normalisation.
 
-use super::dot;
+use super::sum_wide;
 
 /// Writes `x / sqrt(mean(x²) + eps) · weight` to `out`; all are `[n]`.
 ///
-/// Source: Zhang and Sennrich 2019, Root Mean Square Layer Normalization, arXiv 1910.07467. The squares are summed in
-/// 16 lanes ([`dot`]).
+/// Source: Zhang and Sennrich 2019, Root Mean Square Layer Normalization, arXiv 1910.07467. Squares are f32 and their
+/// sum f64 ([`sum_wide`]), as in llama.cpp: what the norm gives is quantized next, where a last bit can decide.
 ///
 /// # Panics
 /// If the lengths differ or are zero.
 #[inline(always)]
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert!(!x.is_empty() && x.len() == weight.len() && x.len() == out.len());
-    let scale = 1.0 / (dot(x, x) / x.len() as f32 + eps).sqrt();
+    let mean = (sum_wide(x, |x| x * x) / x.len() as f64) as f32;
+    let scale = 1.0 / (mean + eps).sqrt();
     for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
         *out = x * scale * weight;
     }

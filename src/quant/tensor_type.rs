@@ -107,7 +107,7 @@ impl TensorType {
     /// Bytes of one row of `cols` elements, or `None` where `cols` is not a whole number of blocks or the size
     /// overflows.
     pub fn row_bytes(self, cols: usize) -> Option<usize> {
-        if cols % self.block_len() != 0 {
+        if !cols.is_multiple_of(self.block_len()) {
             return None;
         }
         (cols / self.block_len()).checked_mul(self.block_bytes())

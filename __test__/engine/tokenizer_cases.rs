@@ -1,0 +1,235 @@
+//! The tokenizer on texts that broke other programs, against the models' own tokenizers.
+//!
+//! The cases and where they come from are described in `__test__/data/tokenizer/README.md`.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clutor::tokenizer::{SpecialIds, StreamDecoder, Tables, Tokenizer};
+use flate2::read::GzDecoder;
+use serde_json::Value;
+
+/// Names of vocabularies in the cases. The first two are always there.
+const VOCABULARIES: [&str; 5] = ["qwen3", "olmo", "gpt-oss", "deepseek", "llama3"];
+
+/// A long run must not take longer than this.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("__test__/data/tokenizer").join(name)
+}
+
+fn cases(name: &str) -> Vec<Value> {
+    let lines = fs::read_to_string(path(name)).expect("the cases are in the repository");
+    lines.lines().map(|line| serde_json::from_str(line).expect("a case is a line of JSON")).collect()
+}
+
+/// The tables of a vocabulary, or `None` where it is not in the repository and was not put there.
+fn tables_of(vocabulary: &str) -> Option<Value> {
+    let file = path(&format!("vocab-{vocabulary}.json.gz"));
+    if !file.exists() {
+        assert!(!VOCABULARIES[..2].contains(&vocabulary), "{} is missing", file.display());
+        return None;
+    }
+    let mut text = String::new();
+    let mut reader = GzDecoder::new(BufReader::new(File::open(&file).expect("a readable file")));
+    reader.read_to_string(&mut text).expect("a whole gzip file");
+    Some(serde_json::from_str(&text).expect("tables in JSON"))
+}
+
+fn tokenizer_from(tables: &Value) -> Tokenizer {
+    let bytes = |key: &str| list(&tables[key]).iter().map(|text| string(text).as_bytes()).collect();
+    let id = |key: &str| tables[key].as_u64().map(|id| id as u32);
+    let special = SpecialIds { bos: id("bos"), eos: id("eos"), pad: id("pad"), ..SpecialIds::default() };
+    Tokenizer::new(Tables {
+        model: string(&tables["model"]),
+        pre: string(&tables["pre"]),
+        tokens: bytes("tokens"),
+        token_types: list(&tables["types"]).iter().map(|kind| number(kind) as i32).collect(),
+        merges: bytes("merges"),
+        special,
+    })
+    .expect("tables of a real model")
+}
+
+/// All vocabularies that are there.
+fn tokenizers() -> impl Iterator<Item = (&'static str, Tokenizer)> {
+    VOCABULARIES.into_iter().filter_map(|name| Some((name, tokenizer_from(&tables_of(name)?))))
+}
+
+fn list(value: &Value) -> &Vec<Value> {
+    value.as_array().expect("a list")
+}
+
+fn string(value: &Value) -> &str {
+    value.as_str().expect("a string")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    list(value).iter().map(|id| number(id) as u32).collect()
+}
+
+fn unhex(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal")).collect()
+}
+
+/// The text of a case as bytes; not UTF-8 where it says `hex`.
+fn text_of(case: &Value) -> Vec<u8> {
+    match (&case["hex"], &case["repeat"]) {
+        (Value::String(hex), _) => unhex(hex),
+        (_, Value::Object(repeat)) => string(&repeat["repeat"]).repeat(number(&repeat["n"]) as usize).into_bytes(),
+        _ => string(&case["text"]).as_bytes().to_vec(),
+    }
+}
+
+#[test]
+fn texts_get_the_ids_that_the_models_were_trained_with() {
+    let cases = cases("tokenizer_cases.jsonl");
+    assert_eq!(cases.len(), 257);
+    for (vocabulary, tokenizer) in tokenizers() {
+        let (mut passed, mut failed) = (0, Vec::new());
+        for case in &cases {
+            let text = text_of(case);
+            let expect = &case["expect"][vocabulary];
+            let started = Instant::now();
+            let with_control = tokenizer.encode_bytes(&text, true);
+            let without_control = tokenizer.encode_bytes(&text, false);
+            assert!(started.elapsed() < 2 * TIME_LIMIT, "{} took {:?}", case["id"], started.elapsed());
+            let plain = expect.get("plain").unwrap_or(&expect["ids"]);
+            let is_right = match expect.get("sha256") {
+                None => with_control == ids(&expect["ids"]) && without_control == ids(plain),
+                Some(digest) => {
+                    let joined = with_control.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+                    with_control == without_control
+                        && with_control.len() as u64 == number(&expect["n"])
+                        && sha256(joined.as_bytes()) == string(digest)
+                }
+            };
+            if is_right {
+                passed += 1;
+            } else {
+                failed
+                    .push(format!("{case}\n  gave {with_control:.80?}, without control tokens {without_control:.80?}"));
+            }
+        }
+        println!("{vocabulary}: {passed} of {} texts right", cases.len());
+        assert!(failed.is_empty(), "{vocabulary}: {} texts wrong:\n{}", failed.len(), failed.join("\n"));
+    }
+}
+
+#[test]
+fn ids_become_the_bytes_and_the_streamed_text_of_the_cases() {
+    let cases = cases("decode_cases.jsonl");
+    assert_eq!(cases.len(), 179);
+    for (vocabulary, tokenizer) in tokenizers() {
+        let mut passed = 0;
+        for case in cases.iter().filter(|case| case["tokenizer"] == vocabulary) {
+            let show_special = case.get("special_shown").is_none_or(|shown| shown == true);
+            let ids = ids(&case["ids"]);
+            assert_eq!(tokenizer.decode(&ids, show_special), unhex(string(&case["bytes"])), "{case}");
+
+            let mut decoder = StreamDecoder::default();
+            for (&id, text) in ids.iter().zip(list(&case["stream"])) {
+                assert_eq!(decoder.push(tokenizer.text_bytes(id, show_special)), string(text), "{case}");
+            }
+            assert_eq!(decoder.finish(), string(&case["flush"]), "{case}");
+            passed += 1;
+        }
+        println!("{vocabulary}: {passed} lists of ids right");
+        assert!(passed >= 35, "{vocabulary}: only {passed} cases found");
+    }
+}
+
+#[test]
+fn what_is_encoded_decodes_to_the_same_text() {
+    let cases = cases("tokenizer_cases.jsonl");
+    for (vocabulary, tokenizer) in tokenizers() {
+        for case in cases.iter().filter(|case| case["expect"][vocabulary].get("without_nfc").is_none()) {
+            let text = String::from_utf8_lossy(&text_of(case)).into_owned();
+            assert_eq!(
+                tokenizer.decode_text(&tokenizer.encode(&text, true), true),
+                text,
+                "{vocabulary}, {}",
+                case["id"]
+            );
+        }
+    }
+}
+
+#[test]
+fn long_texts_take_time_in_proportion_to_their_length() {
+    for (vocabulary, tokenizer) in tokenizers() {
+        for unit in ["a", " ", "\n", "!?", "aB", "7", "\u{301}", "e\u{301}", "中", "\u{200d}", "\0", "<|", "'s", " \n"]
+        {
+            let text = unit.repeat(1_000_000 / unit.len());
+            let started = Instant::now();
+            let ids = tokenizer.encode(&text, true);
+            let took = started.elapsed();
+            assert!(!ids.is_empty());
+            assert!(took < TIME_LIMIT, "{vocabulary}: 1 MB of {unit:?} took {took:?}");
+        }
+    }
+}
+
+/// SHA-256 in hexadecimal, after FIPS 180-4: the cases hold digests of long lists of ids.
+fn sha256(message: &[u8]) -> String {
+    let primes = || (2u64..).filter(|&n| (2..n).take_while(|d| d * d <= n).all(|d| n % d != 0));
+    // The first 32 bits of the fractional parts of square and cube roots, found by search in whole numbers.
+    let root_bits = |n: u64, power: u32| -> u32 {
+        let target = u128::from(n) << (32 * power);
+        let (mut low, mut high) = (0u128, 1u128 << 40);
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            if middle.pow(power) <= target { low = middle } else { high = middle }
+        }
+        low as u32
+    };
+    let constants: Vec<u32> = primes().take(64).map(|prime| root_bits(prime, 3)).collect();
+    let mut state: Vec<u32> = primes().take(8).map(|prime| root_bits(prime, 2)).collect();
+
+    let mut padded = message.to_vec();
+    padded.push(0x80);
+    padded.resize(padded.len().next_multiple_of(64), 0);
+    if padded.len() - message.len() < 9 {
+        padded.resize(padded.len() + 64, 0);
+    }
+    let end = padded.len() - 8;
+    padded[end..].copy_from_slice(&(8 * message.len() as u64).to_be_bytes());
+
+    for block in padded.chunks_exact(64) {
+        let mut w: Vec<u32> =
+            block.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect();
+        for t in 16..64 {
+            let s0 = w[t - 15].rotate_right(7) ^ w[t - 15].rotate_right(18) ^ (w[t - 15] >> 3);
+            let s1 = w[t - 2].rotate_right(17) ^ w[t - 2].rotate_right(19) ^ (w[t - 2] >> 10);
+            w.push(w[t - 16].wrapping_add(s0).wrapping_add(w[t - 7]).wrapping_add(s1));
+        }
+        let mut v = state.clone();
+        for t in 0..64 {
+            let s1 = v[4].rotate_right(6) ^ v[4].rotate_right(11) ^ v[4].rotate_right(25);
+            let choice = (v[4] & v[5]) ^ (!v[4] & v[6]);
+            let t1 = v[7].wrapping_add(s1).wrapping_add(choice).wrapping_add(constants[t]).wrapping_add(w[t]);
+            let s0 = v[0].rotate_right(2) ^ v[0].rotate_right(13) ^ v[0].rotate_right(22);
+            let majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
+            v.rotate_right(1);
+            v[4] = v[4].wrapping_add(t1);
+            v[0] = t1.wrapping_add(s0.wrapping_add(majority));
+        }
+        for (sum, word) in state.iter_mut().zip(v) {
+            *sum = sum.wrapping_add(word);
+        }
+    }
+    state.iter().map(|word| format!("{word:08x}")).collect()
+}
+
+#[test]
+fn the_digest_is_that_of_the_standard() {
+    assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_eq!(sha256(&[b'a'; 55]), "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
+}

@@ -1,0 +1,47 @@
+//! The tiny models that tests run, and how to load them.
+
+use clutor::model::{CacheType, LoadOptions, Model};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// Folders with recorded answers, one for each architecture and tensor type.
+#[allow(dead_code)] // Not every test that includes this file needs every function.
+pub fn golden_folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("__test__/data/golden");
+    let folders = std::fs::read_dir(&root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
+    let mut folders: Vec<PathBuf> =
+        folders.map(|entry| entry.unwrap().path()).filter(|path| path.join("model.gguf").exists()).collect();
+    folders.sort();
+    assert!(folders.len() >= 17, "a folder for every tensor type, found {}", folders.len());
+    folders
+}
+
+/// The trained model that ships with the project.
+#[allow(dead_code)] // As above.
+pub fn trained_model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("npm/tiny-stories-moe/tiny-qwen3moe-Q4_K_M.gguf")
+}
+
+/// Name of a model's folder.
+#[allow(dead_code)] // As above.
+pub fn name(folder: &Path) -> String {
+    folder.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// Loads `path` with an f32 cache.
+pub fn load(path: &Path, kernels: &str, n_threads: usize) -> Model {
+    let options = LoadOptions {
+        n_threads: Some(n_threads),
+        cache_type: CacheType::F32,
+        kernels: Some(kernels.into()),
+        ..LoadOptions::default()
+    };
+    Model::load(path, &options, &mut |_| ControlFlow::Continue(()))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names of the kernel paths that this processor has.
+#[allow(dead_code)] // As above.
+pub fn kernel_paths() -> Vec<&'static str> {
+    clutor::kernels::available().iter().map(|path| path.name()).collect()
+}

@@ -1,0 +1,36 @@
+//! All experts in memory: slices of the mapped files.
+
+use super::{Expert, ExpertSource, LayerExperts};
+use crate::gguf::{ExpertSlice, MappedGguf};
+use crate::quant::{TensorType, WeightRows};
+use std::sync::Arc;
+
+/// Experts as parts of the mapped files.
+#[derive(Debug)]
+pub struct Resident {
+    files: Arc<MappedGguf>,
+    layers: Vec<LayerExperts>,
+}
+
+impl Resident {
+    /// Serves `layers` from `files`.
+    pub fn new(files: Arc<MappedGguf>, layers: Vec<LayerExperts>) -> Self {
+        Self { files, layers }
+    }
+
+    fn rows(&self, slice: &ExpertSlice) -> WeightRows<'_> {
+        let bytes = self.files.range(slice.shard, slice.offset, slice.bytes);
+        WeightRows::new(slice.ty, bytes, slice.rows, slice.cols)
+    }
+}
+
+impl ExpertSource for Resident {
+    fn types(&self, layer: usize) -> [TensorType; 3] {
+        self.layers[layer].types
+    }
+
+    fn expert(&self, layer: usize, expert: u32) -> Expert<'_> {
+        let [gate, up, down] = self.layers[layer].slices[expert as usize].each_ref().map(|slice| self.rows(slice));
+        Expert { gate, up, down }
+    }
+}

@@ -1,0 +1,29 @@
+//! Why a generation cannot begin or go on.
+
+use crate::model::ForwardError;
+use crate::sampling::SamplingError;
+
+/// Why a generation cannot begin or go on.
+#[allow(missing_docs)] // The fields are what their messages say.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum GenerateError {
+    #[error("the prompt is empty; the model needs at least one token to start from")]
+    EmptyPrompt,
+
+    #[error(
+        "the prompt has {prompt_tokens} tokens, but the context holds {n_ctx}; shorten it or ask for a longer context"
+    )]
+    PromptTooLong { prompt_tokens: usize, n_ctx: usize },
+
+    #[error("a window of {window} tokens is too short to predict anything in; use 2 or more")]
+    Window { window: usize },
+
+    #[error("the text has {tokens} tokens, too few to predict anything; give at least 2")]
+    TextTooShort { tokens: usize },
+
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+}

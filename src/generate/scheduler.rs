@@ -1,0 +1,241 @@
+//! Several generations over one model, carried forward together.
+
+use super::generation::{Generation, Step};
+use super::{GenerateError, GenerateOptions, Outcome, Piece, StopReason};
+use crate::model::{BatchToken, ForwardError, Model, Sequence, Workspace};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Receives what a generation gives. Its methods are called from the thread that steps the scheduler.
+pub trait Sink: Send + Sync {
+    /// False holds the generation back until it is true again; others go on.
+    fn has_room(&self) -> bool;
+
+    /// True ends the generation, between tokens and between the layers of a prompt.
+    fn cancelled(&self) -> bool;
+
+    /// Takes the next token.
+    fn piece(&mut self, piece: Piece);
+
+    /// Takes the end: how it went, or why it failed. Nothing follows.
+    fn finish(self: Box<Self>, outcome: Result<Outcome, GenerateError>);
+}
+
+/// What a step found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// At least one generation went on or ended.
+    Worked,
+    /// There are generations, and all wait for room in their sinks.
+    Stalled,
+    /// There are no generations.
+    Idle,
+}
+
+/// Carries generations forward, all that can go on in one forward pass.
+///
+/// A prompt is read in chunks, and tokens of other generations ride along. The key/value caches of texts that ended are
+/// kept for the next one that begins alike, the latest [`KEPT`] of them.
+#[derive(Debug)]
+pub struct Scheduler {
+    model: Arc<Model>,
+    active: Vec<Active>,
+    /// Caches of ended texts, the latest last, each with the tokens that it holds.
+    kept: Vec<(Vec<u32>, Sequence)>,
+    workspace: Workspace,
+}
+
+/// A generation with its cache.
+struct Active {
+    generation: Generation,
+    sequence: Sequence,
+    sink: Box<dyn Sink>,
+    reused_tokens: usize,
+    started: Instant,
+    first_token: Option<Instant>,
+}
+
+impl std::fmt::Debug for Active {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Active").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+/// Tokens of a pass: large enough that each expert's weights serve many tokens, small enough that a pass ends soon.
+const BATCH_TOKENS: usize = 512;
+/// Caches of ended texts that are kept: a conversation and a side question.
+const KEPT: usize = 2;
+
+impl Scheduler {
+    /// A scheduler without generations.
+    pub fn new(model: Arc<Model>) -> Self {
+        Self { model, active: Vec::new(), kept: Vec::new(), workspace: Workspace::new() }
+    }
+
+    /// Adds a generation; what is wrong with it goes to its sink at once.
+    pub fn submit(&mut self, prompt: Vec<u32>, options: GenerateOptions, sink: Box<dyn Sink>) {
+        let vocab_size = self.model.vocab_size();
+        if let Some(&id) = prompt.iter().find(|&&id| id as usize >= vocab_size) {
+            return sink.finish(Err(ForwardError::TokenId { id, vocab_size }.into()));
+        }
+        let generation = match Generation::new(prompt, options, self.model.n_ctx()) {
+            Ok(generation) => generation,
+            Err(error) => return sink.finish(Err(error)),
+        };
+        let sequence = self.sequence_for(generation.tokens());
+        let reused_tokens = sequence.len();
+        let started = Instant::now();
+        self.active.push(Active { generation, sequence, sink, reused_tokens, started, first_token: None });
+    }
+
+    /// Number of generations that have not ended.
+    pub fn n_active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Runs one forward pass over the generations that can go on, and ends those that are done or cancelled.
+    pub fn step(&mut self) -> Progress {
+        if self.active.is_empty() {
+            return Progress::Idle;
+        }
+        let before = self.active.len();
+        self.end_where(|active| match active {
+            active if active.sink.cancelled() => Some(StopReason::Aborted),
+            active if active.generation.wants_nothing() => Some(StopReason::MaxTokens),
+            _ => None,
+        });
+        let (running, batch) = self.batch();
+        if batch.is_empty() {
+            return if self.active.len() < before { Progress::Worked } else { Progress::Stalled };
+        }
+        match self.forward(&running, &batch) {
+            Ok(()) => self.accept(&running, &batch),
+            // The next step ends the cancelled ones.
+            Err(ForwardError::Cancelled) => {}
+            Err(error) => {
+                // Submission checked the ids and the length, so this is for all of them alike.
+                for &i in running.iter().rev() {
+                    self.active.remove(i).sink.finish(Err(error_of(&error)));
+                }
+            }
+        }
+        Progress::Worked
+    }
+
+    /// The generations that go on, as indices, and their next tokens.
+    fn batch(&self) -> (Vec<usize>, Vec<BatchToken>) {
+        let (mut running, mut batch) = (Vec::new(), Vec::new());
+        for (i, active) in self.active.iter().enumerate().filter(|(_, active)| active.sink.has_room()) {
+            let tokens = active.generation.tokens();
+            let left = &tokens[active.sequence.len()..];
+            let n = left.len().min(BATCH_TOKENS.saturating_sub(batch.len()));
+            if n == 0 {
+                continue;
+            }
+            let sequence = running.len();
+            batch.extend(left[..n].iter().enumerate().map(|(j, &id)| BatchToken {
+                sequence,
+                pos: active.sequence.len() + j,
+                id,
+                // Only the newest token of all says what comes next.
+                wants_logits: j + 1 == left.len(),
+            }));
+            running.push(i);
+        }
+        (running, batch)
+    }
+
+    fn forward(&mut self, running: &[usize], batch: &[BatchToken]) -> Result<(), ForwardError> {
+        let (mut sequences, mut sinks) = (Vec::new(), Vec::new());
+        for (i, active) in self.active.iter_mut().enumerate() {
+            if running.contains(&i) {
+                sequences.push(&mut active.sequence);
+                sinks.push(&active.sink);
+            }
+        }
+        // A pass is given up only where nobody wants it any more.
+        let cancelled = || sinks.iter().all(|sink| sink.cancelled());
+        self.model.forward(&mut self.workspace, &mut sequences, batch, None, &cancelled)
+    }
+
+    /// Gives each generation that asked for logits its next token.
+    fn accept(&mut self, running: &[usize], batch: &[BatchToken]) {
+        let vocab_size = self.model.vocab_size();
+        let asking = batch.iter().filter(|token| token.wants_logits).map(|token| running[token.sequence]);
+        let mut ended = vec![None; self.active.len()];
+        for (i, logits) in asking.zip(self.workspace.logits().chunks_exact(vocab_size)) {
+            let active = &mut self.active[i];
+            let step = active.generation.accept(&self.model, logits);
+            active.first_token.get_or_insert_with(Instant::now);
+            match step {
+                Step::Piece(piece) => active.sink.piece(piece),
+                Step::Last(piece, reason) => {
+                    piece.into_iter().for_each(|piece| active.sink.piece(piece));
+                    ended[i] = Some(reason);
+                }
+            }
+        }
+        let mut ended = ended.into_iter();
+        self.end_where(|_| ended.next().flatten());
+    }
+
+    /// Ends each generation for which `reason` has one; asked once for each, in order.
+    fn end_where(&mut self, mut reason: impl FnMut(&Active) -> Option<StopReason>) {
+        let mut going_on = Vec::with_capacity(self.active.len());
+        for active in std::mem::take(&mut self.active) {
+            match reason(&active) {
+                Some(reason) => self.end(active, reason),
+                None => going_on.push(active),
+            }
+        }
+        self.active = going_on;
+    }
+
+    fn end(&mut self, mut active: Active, reason: StopReason) {
+        let now = Instant::now();
+        let first = active.first_token.unwrap_or(now);
+        let micros = |from: Instant, to: Instant| to.duration_since(from).as_micros() as u64;
+        let outcome = Outcome {
+            reason,
+            text: active.generation.flush(reason),
+            prompt_tokens: active.generation.prompt_tokens(),
+            reused_tokens: active.reused_tokens,
+            tokens: active.generation.answer_tokens(),
+            prompt_us: micros(active.started, first),
+            decode_us: micros(first, now),
+        };
+        let held = active.generation.tokens()[..active.sequence.len()].to_vec();
+        self.kept.push((held, active.sequence));
+        if self.kept.len() > KEPT {
+            self.kept.remove(0);
+        }
+        active.sink.finish(Ok(outcome));
+    }
+
+    /// The kept cache that has most of `prompt`'s beginning, cut to it, or an empty one.
+    ///
+    /// At least the last token is left to be run, for its logits are wanted. A cache that holds much more than the
+    /// common beginning is still the best one to cut: texts that branch off are cheaper to read than to keep.
+    fn sequence_for(&mut self, prompt: &[u32]) -> Sequence {
+        let common = |held: &[u32]| held.iter().zip(prompt).take_while(|(a, b)| a == b).count().min(prompt.len() - 1);
+        let best = (0..self.kept.len()).max_by_key(|&i| common(&self.kept[i].0));
+        match best.map(|i| (i, common(&self.kept[i].0))) {
+            Some((i, n)) if n > 0 => {
+                let (_, mut sequence) = self.kept.remove(i);
+                sequence.truncate(n);
+                sequence
+            }
+            _ => self.model.new_sequence(),
+        }
+    }
+}
+
+/// Each generation gets an error of its own.
+fn error_of(error: &ForwardError) -> GenerateError {
+    match error {
+        ForwardError::TokenId { id, vocab_size } => ForwardError::TokenId { id: *id, vocab_size: *vocab_size },
+        ForwardError::ContextFull { pos, n_ctx } => ForwardError::ContextFull { pos: *pos, n_ctx: *n_ctx },
+        ForwardError::Cancelled => ForwardError::Cancelled,
+    }
+    .into()
+}

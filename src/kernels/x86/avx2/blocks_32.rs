@@ -1,0 +1,175 @@
+//! Products of the types with blocks of 32, eight rows at once: one float lane a row.
+
+use super::super::unpack::{Quants, Unpack32};
+use super::Product;
+use super::reduce::{pairs, sums_of_eight};
+use crate::quant::Column;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+const ROWS: usize = 8;
+/// Blocks of eight rows that are unpacked at once for many columns: 20 KiB.
+const TILE_BLOCKS: usize = 64;
+/// Columns that share an unpacked tile; their sums lie on the stack.
+const TILE_COLUMNS: usize = 64;
+/// From this many columns on, unpacking to memory pays.
+const UNPACK_FROM: usize = 3;
+
+/// Float sums of eight rows: of products and of minimums.
+type Totals = (__m256, __m256);
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn matmul<B: Unpack32>(product: Product<'_>, rows: Range<usize>) {
+    let n_blocks = product.w.cols() / 32;
+    let mut first = rows.start;
+    while first < rows.end {
+        let group: [&[B]; ROWS] = product.rows(first, rows.end);
+        if product.columns.len() < UNPACK_FROM {
+            for (j, x) in product.columns.iter().enumerate() {
+                let totals = one_column(&group, n_blocks, x);
+                product.store(j, first, rows.end, &row_values::<B>(totals));
+            }
+        } else {
+            many_columns(product, &group, n_blocks, first, rows.end);
+        }
+        first += ROWS;
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn one_column<B: Unpack32>(rows: &[&[B]; ROWS], n_blocks: usize, x: &Column<'_>) -> Totals {
+    assert!(rows.iter().all(|row| row.len() == n_blocks));
+    let x = Blocks::new::<B>(x, n_blocks);
+    let mut totals = (_mm256_setzero_ps(), _mm256_setzero_ps());
+    for i in 0..n_blocks {
+        // SAFETY: rows have `n_blocks` blocks, and this function has the features.
+        unsafe {
+            let blocks: [&B; ROWS] = [
+                rows[0].get_unchecked(i),
+                rows[1].get_unchecked(i),
+                rows[2].get_unchecked(i),
+                rows[3].get_unchecked(i),
+                rows[4].get_unchecked(i),
+                rows[5].get_unchecked(i),
+                rows[6].get_unchecked(i),
+                rows[7].get_unchecked(i),
+            ];
+            let activations = x.quants(i);
+            let mut products = [_mm256_setzero_si256(); ROWS];
+            for r in 0..ROWS {
+                products[r] = pairs(B::QUANTS, blocks[r].quants(), activations);
+            }
+            totals = x.add_block::<B>(totals, products, B::scales_and_mins(blocks), i);
+        }
+    }
+    totals
+}
+
+/// A column whose fields have been checked to hold a number of blocks.
+struct Blocks<'a> {
+    column: &'a Column<'a>,
+}
+
+impl<'a> Blocks<'a> {
+    fn new<B: Unpack32>(column: &'a Column<'a>, n_blocks: usize) -> Self {
+        assert!(column.quants.len() == 32 * n_blocks && column.scales.len() == n_blocks);
+        assert!(column.sums.len() == 2 * n_blocks && (!B::HAS_MIN || column.scaled_sums.len() == n_blocks));
+        Self { column }
+    }
+
+    /// The quants of block `i`, which must exist.
+    #[inline(always)]
+    unsafe fn quants(&self, i: usize) -> __m256i {
+        // SAFETY: block `i` exists, by the caller; the caller has AVX2.
+        unsafe { _mm256_loadu_si256(self.column.quants.as_ptr().add(32 * i).cast()) }
+    }
+
+    /// Adds the products of eight rows and block `i`, which must exist, to their float sums.
+    #[inline(always)]
+    unsafe fn add_block<B: Unpack32>(
+        &self,
+        (total, min_total): Totals,
+        products: [__m256i; ROWS],
+        (scales, mins): (__m256, __m256),
+        i: usize,
+    ) -> Totals {
+        // SAFETY: block `i` exists, by the caller; the caller has AVX2 and FMA.
+        unsafe {
+            let small = B::QUANTS != Quants::Signed;
+            let mut integers = sums_of_eight(products, small);
+            if let Quants::Above(offset) = B::QUANTS
+                && offset != 0
+            {
+                let sums = self.column.sums;
+                let sum = i32::from(*sums.get_unchecked(2 * i)) + i32::from(*sums.get_unchecked(2 * i + 1));
+                integers = _mm256_sub_epi32(integers, _mm256_set1_epi32(i32::from(offset) * sum));
+            }
+            let factors = _mm256_mul_ps(scales, _mm256_set1_ps(*self.column.scales.get_unchecked(i)));
+            let total = _mm256_fmadd_ps(factors, _mm256_cvtepi32_ps(integers), total);
+            if !B::HAS_MIN {
+                return (total, min_total);
+            }
+            let sum = _mm256_set1_ps(*self.column.scaled_sums.get_unchecked(i));
+            (total, _mm256_fmadd_ps(mins, sum, min_total))
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn row_values<B: Unpack32>((total, min_total): Totals) -> [f32; ROWS] {
+    let total = if B::HAS_MIN { _mm256_add_ps(total, min_total) } else { total };
+    let mut lanes = [0.0; ROWS];
+    // SAFETY: the array is 32 bytes.
+    unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), total) };
+    lanes
+}
+
+/// One block of eight rows, unpacked.
+#[derive(Clone, Copy)]
+struct Tile {
+    quants: [__m256i; ROWS],
+    scales: (__m256, __m256),
+}
+
+/// Products of eight rows and any number of columns: blocks are unpacked once for up to [`TILE_COLUMNS`].
+#[target_feature(enable = "avx2,fma,f16c")]
+fn many_columns<B: Unpack32>(product: Product<'_>, rows: &[&[B]; ROWS], n_blocks: usize, first: usize, end: usize) {
+    let zero = (_mm256_setzero_ps(), _mm256_setzero_ps());
+    let mut tiles = [Tile { quants: [_mm256_setzero_si256(); ROWS], scales: zero }; TILE_BLOCKS];
+    for (chunk, columns) in product.columns.chunks(TILE_COLUMNS).enumerate() {
+        let mut totals = [zero; TILE_COLUMNS];
+        for start in (0..n_blocks).step_by(TILE_BLOCKS) {
+            let tiles = &mut tiles[..TILE_BLOCKS.min(n_blocks - start)];
+            for (i, tile) in tiles.iter_mut().enumerate() {
+                let blocks = rows.map(|row| &row[start + i]);
+                // SAFETY: this function has the features.
+                unsafe {
+                    for r in 0..ROWS {
+                        tile.quants[r] = blocks[r].quants();
+                    }
+                    tile.scales = B::scales_and_mins(blocks);
+                }
+            }
+            for (x, totals) in columns.iter().zip(&mut totals) {
+                let x = Blocks::new::<B>(x, n_blocks);
+                for (i, tile) in tiles.iter().enumerate() {
+                    let i = start + i;
+                    // SAFETY: `i` is below `n_blocks`, and this function has the features.
+                    unsafe {
+                        let activations = x.quants(i);
+                        let mut products = [_mm256_setzero_si256(); ROWS];
+                        for r in 0..ROWS {
+                            products[r] = pairs(B::QUANTS, tile.quants[r], activations);
+                        }
+                        *totals = x.add_block::<B>(*totals, products, tile.scales, i);
+                    }
+                }
+            }
+        }
+        for (j, totals) in totals[..columns.len()].iter().enumerate() {
+            product.store(chunk * TILE_COLUMNS + j, first, end, &row_values::<B>(*totals));
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Paths for x86-64 processors.
+#![allow(unsafe_code)] // Vector loads take raw pointers, and the features are proven at run time.
+
+mod avx2;
+mod unpack;
+
+use super::Kernels;
+
+/// The paths that this processor can run, in order of speed.
+pub(super) fn available() -> Vec<Box<dyn Kernels>> {
+    let mut paths: Vec<Box<dyn Kernels>> = Vec::new();
+    if let Some(path) = avx2::Avx2::detect() {
+        paths.push(Box::new(path));
+    }
+    paths
+}

@@ -1,0 +1,75 @@
+//! Why a model does not load or a forward pass does not run.
+
+use crate::gguf::GgufError;
+use crate::kernels::KernelsError;
+use crate::parallel::PoolError;
+use crate::quant::TensorType;
+use crate::tokenizer::TokenizerError;
+
+/// Why a model could not be loaded.
+#[allow(missing_docs)] // The fields are what their messages say.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+
+    #[error(transparent)]
+    Kernels(#[from] KernelsError),
+
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+
+    #[error("the architecture `{name}` is not supported; supported are {supported}")]
+    Architecture { name: String, supported: String },
+
+    #[error("the metadata key `{key}` is {value}: {why}")]
+    Contradiction { key: String, value: String, why: String },
+
+    #[error("the tensor `{tensor}` is missing; the file is not a complete model of its architecture, get another one")]
+    MissingTensor { tensor: String },
+
+    #[error(
+        "the tensor `{tensor}` has the shape {found:?}, but {expected:?} follows from the metadata (outermost first)"
+    )]
+    Shape { tensor: String, found: Vec<usize>, expected: Vec<usize> },
+
+    #[error("the tensor `{tensor}` has the type {ty}, which the engine cannot multiply with; use another quantization")]
+    UnsupportedType { tensor: String, ty: TensorType },
+
+    #[error(
+        "the tensor `{tensor}` is not part of the architecture `{architecture}`, and leaving it out would change the text"
+    )]
+    UnknownTensor { tensor: String, architecture: &'static str },
+
+    #[error(
+        "the model needs {needed_mib} MiB of memory, but this process may use {usable_mib} MiB ({limit}); use a smaller \
+         quantization or a machine with more memory"
+    )]
+    TooLarge { needed_mib: u64, usable_mib: u64, limit: &'static str },
+
+    #[error("a vocabulary of {tokens} tokens does not fit an embedding of {rows} rows")]
+    Vocabulary { tokens: usize, rows: usize },
+
+    #[error("the file has no tokenizer (no key `tokenizer.ggml.tokens`); pass token ids instead of text")]
+    NoTokenizer,
+
+    #[error("loading was cancelled")]
+    Cancelled,
+}
+
+/// Why a forward pass could not run.
+#[allow(missing_docs)] // The fields are what their messages say.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum ForwardError {
+    #[error("the token id {id} is outside the vocabulary of {vocab_size} tokens")]
+    TokenId { id: u32, vocab_size: usize },
+
+    #[error("position {pos} is beyond the context of {n_ctx} tokens; ask for a longer context or start anew")]
+    ContextFull { pos: usize, n_ctx: usize },
+
+    #[error("the pass was cancelled")]
+    Cancelled,
+}

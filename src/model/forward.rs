@@ -1,0 +1,240 @@
+//! One forward pass over a batch of tokens: the path of a token, top to bottom.
+
+use super::attention::attend;
+use super::kv_cache::Sequence;
+use super::linear::{Product, multiply};
+use super::moe::MoeLayer;
+use super::weights::Matrix;
+use super::workspace::{QuantizedSet, Workspace, resize};
+use super::{Architecture, ForwardError, Model};
+use crate::gguf::MappedGguf;
+use crate::kernels::{Kernels, OutColumns};
+use crate::math::rotate;
+use crate::parallel::Pool;
+use crate::quant::{ActivationFormat, dequantize_row};
+use crate::routing::Choice;
+
+/// One token of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchToken {
+    /// Which of the pass's sequences it belongs to.
+    pub sequence: usize,
+    /// Its position there; a sequence's tokens follow each other without a gap.
+    pub pos: usize,
+    /// Its id.
+    pub id: u32,
+    /// Whether its logits are wanted.
+    pub wants_logits: bool,
+}
+
+/// Sees the router at work.
+pub trait RoutingObserver {
+    /// Router logits, `[batch, n_experts]`, and choices, `[batch, n_used]`, of `layer`.
+    fn routed(&mut self, layer: usize, router_logits: &[f32], choices: &[Choice]);
+}
+
+impl Model {
+    /// Runs `batch` through the model, appends its keys and values to `sequences`, and leaves the logits that it wants
+    /// in `workspace`.
+    ///
+    /// The logits of a token depend on the tokens before it in its sequence and on nothing else: not on the rest of the
+    /// batch, the number of threads or the instruction set. `cancelled` is asked before each layer; a pass that is
+    /// cancelled, or fails, leaves the sequences as they were.
+    ///
+    /// # Errors
+    /// Where a token id is unknown, the context is full, or the pass is cancelled.
+    ///
+    /// # Panics
+    /// If a token's position does not follow its sequence.
+    pub fn forward(
+        &self,
+        workspace: &mut Workspace,
+        sequences: &mut [&mut Sequence],
+        batch: &[BatchToken],
+        mut observer: Option<&mut (dyn RoutingObserver + Send)>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
+        self.check(sequences, batch)?;
+        let added = |i: usize| batch.iter().filter(|token| token.sequence == i).count();
+        sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.reserve(added(i)));
+        self.pool.enter(|| {
+            self.embed(workspace, batch);
+            for layer in 0..self.config.n_layers {
+                if cancelled() {
+                    return Err(ForwardError::Cancelled);
+                }
+                self.attention(workspace, sequences, batch, layer);
+                self.experts(workspace, layer, observer.as_deref_mut().map(|o| o as &mut dyn RoutingObserver));
+            }
+            self.output(workspace, batch);
+            Ok(())
+        })?;
+        sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.commit(added(i)));
+        Ok(())
+    }
+
+    fn check(&self, sequences: &[&mut Sequence], batch: &[BatchToken]) -> Result<(), ForwardError> {
+        let mut next: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
+        for token in batch {
+            assert_eq!(token.pos, next[token.sequence], "a token's position follows its sequence");
+            next[token.sequence] += 1;
+            if token.id as usize >= self.weights.vocab_size {
+                return Err(ForwardError::TokenId { id: token.id, vocab_size: self.weights.vocab_size });
+            }
+            if token.pos >= self.n_ctx {
+                return Err(ForwardError::ContextFull { pos: token.pos, n_ctx: self.n_ctx });
+            }
+        }
+        Ok(())
+    }
+
+    /// `x` = rows of the embedding; turns = cosines and sines of the positions.
+    fn embed(&self, workspace: &mut Workspace, batch: &[BatchToken]) {
+        let (embed_dim, head_dim) = (self.config.embed_dim, self.config.head_dim);
+        let table = self.weights.token_embd.rows(&self.files);
+        let x = resize(&mut workspace.x, batch.len() * embed_dim);
+        let turns = resize(&mut workspace.turns, batch.len() * head_dim);
+        for ((token, x), turn) in batch.iter().zip(x.chunks_exact_mut(embed_dim)).zip(turns.chunks_exact_mut(head_dim))
+        {
+            dequantize_row(table.ty(), table.row(token.id as usize), x);
+            self.rope.turn(token.pos, turn);
+        }
+    }
+
+    /// `x += attn_output · attention(norm(x))`.
+    fn attention(
+        &self,
+        workspace: &mut Workspace,
+        sequences: &mut [&mut Sequence],
+        batch: &[BatchToken],
+        layer: usize,
+    ) {
+        let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
+        let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, .. } = workspace;
+
+        compute.norm(x, &weights.attn_norm, config.norm_eps, normed, quantized);
+        let qkv = [&weights.attn_q, &weights.attn_k, &weights.attn_v];
+        compute.matrices(&self.files, &qkv, normed, batch.len(), quantized, &mut [q, k, v]);
+        self.norm_and_rotate(q, &weights.attn_q_norm, turns);
+        self.norm_and_rotate(k, &weights.attn_k_norm, turns);
+
+        let kv_dim = config.kv_dim();
+        for ((token, key), value) in batch.iter().zip(k.chunks_exact(kv_dim)).zip(v.chunks_exact(kv_dim)) {
+            sequences[token.sequence].write(layer, token.pos, key, value);
+        }
+        resize(heads, q.len());
+        attend(config, compute.kernels, compute.pool, layer, sequences, batch, q, heads);
+
+        quantized.clear();
+        compute.matrices(&self.files, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);
+        add(x, delta);
+    }
+
+    /// Norm of queries or keys, then their rotation. `x` is `[batch, heads, head_dim]`.
+    fn norm_and_rotate(&self, x: &mut [f32], norm: &[f32], turns: &[f32]) {
+        let (kernels, eps, head_dim) = (self.kernels, self.config.norm_eps, self.config.head_dim);
+        let width = x.len() / (turns.len() / head_dim);
+        let rows = x.chunks_exact_mut(width).zip(turns.chunks_exact(head_dim)).collect();
+        self.pool.for_each(rows, |_, (x, turn): (&mut [f32], &[f32])| {
+            // olmoe norms the whole projection, qwen3moe each head: the weight's width says which.
+            debug_assert_eq!(
+                norm.len() == head_dim,
+                self.config.architecture == Architecture::Qwen3Moe || width == head_dim
+            );
+            let mut normed = vec![0.0; norm.len()];
+            for part in x.chunks_exact_mut(norm.len()) {
+                kernels.rms_norm(part, norm, eps, &mut normed);
+                part.copy_from_slice(&normed);
+            }
+            rotate(x, turn);
+        });
+    }
+
+    /// `x += experts(norm(x))`.
+    fn experts(&self, workspace: &mut Workspace, layer: usize, observer: Option<&mut dyn RoutingObserver>) {
+        let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
+        let Workspace { x, normed, quantized, hidden, moe, .. } = workspace;
+        compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
+        let block = MoeLayer { config, files: &self.files, experts: &*self.experts, layer, weights };
+        block.add(&compute, normed, x, quantized, hidden, moe, observer);
+    }
+
+    /// Logits of the tokens that want them.
+    fn output(&self, workspace: &mut Workspace, batch: &[BatchToken]) {
+        let (compute, embed_dim) = (self.compute(), self.config.embed_dim);
+        let Workspace { x, normed, delta, quantized, logits, .. } = workspace;
+        delta.clear();
+        for (token, x) in batch.iter().zip(x.chunks_exact(embed_dim)).filter(|(token, _)| token.wants_logits) {
+            debug_assert!(token.wants_logits);
+            delta.extend_from_slice(x);
+        }
+        let n = delta.len() / embed_dim;
+        logits.clear();
+        if n > 0 {
+            compute.norm(delta, &self.weights.output_norm, self.config.norm_eps, normed, quantized);
+            compute.matrices(&self.files, &[&self.weights.output], normed, n, quantized, &mut [logits]);
+        }
+    }
+
+    fn compute(&self) -> Compute<'_> {
+        Compute { pool: &self.pool, kernels: self.kernels }
+    }
+}
+
+/// What products are computed with.
+pub(super) struct Compute<'a> {
+    pub pool: &'a Pool,
+    pub kernels: &'a dyn Kernels,
+}
+
+impl Compute<'_> {
+    /// Norm of each row of `x`; activations of the rows before are forgotten.
+    fn norm(&self, x: &[f32], weight: &[f32], eps: f32, normed: &mut Vec<f32>, quantized: &mut QuantizedSet) {
+        let width = weight.len();
+        let rows = x.chunks_exact(width).zip(resize(normed, x.len()).chunks_exact_mut(width)).collect();
+        self.pool.for_each(rows, |_, (x, out)| self.kernels.rms_norm(x, weight, eps, out));
+        quantized.clear();
+    }
+
+    /// Products of several matrices with the same `n` columns `x`, in one hand-off. Each output becomes `[n, rows]`.
+    pub fn matrices(
+        &self,
+        files: &MappedGguf,
+        matrices: &[&Matrix],
+        x: &[f32],
+        n: usize,
+        quantized: &mut QuantizedSet,
+        outs: &mut [&mut Vec<f32>],
+    ) {
+        let format = |matrix: &Matrix| matrix.ty().activation_format().expect("loading checked every type");
+        for matrix in matrices {
+            quantize(self, format(matrix), x, x.len() / n, quantized);
+        }
+        let columns: Vec<u32> = (0..n as u32).collect();
+        let products = matrices.iter().zip(outs).map(|(matrix, out)| {
+            let weights = matrix.rows(files);
+            let out = OutColumns::new(resize(out, n * weights.rows()), weights.rows());
+            Product { weights, x: quantized.get(format(matrix)), columns: &columns, out }
+        });
+        let products: Vec<_> = products.collect();
+        multiply(self.pool, self.kernels, &products);
+    }
+}
+
+/// Makes the columns `x`, `[n, cols]`, available in `format`, unless they are already.
+pub(super) fn quantize(
+    compute: &Compute<'_>,
+    format: ActivationFormat,
+    x: &[f32],
+    cols: usize,
+    set: &mut QuantizedSet,
+) {
+    if let Some(batch) = set.room(format, cols, x.len() / cols) {
+        let columns = batch.columns_mut().into_iter().zip(x.chunks_exact(cols)).collect();
+        compute.pool.for_each(columns, |_, (column, x)| compute.kernels.quantize(x, column));
+    }
+}
+
+fn add(x: &mut [f32], delta: &[f32]) {
+    x.iter_mut().zip(delta).for_each(|(x, delta)| *x += delta);
+}

@@ -1,0 +1,206 @@
+//! The experts' block: router, choice, and every chosen expert multiplied with all of its tokens.
+
+use super::forward::{Compute, quantize};
+use super::linear::{Product, multiply};
+use super::weights::Layer;
+use super::workspace::{MoeBuffers, QuantizedSet, resize};
+use super::{Config, RoutingObserver};
+use crate::experts::ExpertSource;
+use crate::gguf::MappedGguf;
+use crate::kernels::OutColumns;
+use crate::quant::{ActivationFormat, TensorType};
+use crate::routing::choose;
+
+/// The layer that is computed.
+pub(super) struct MoeLayer<'a> {
+    pub config: &'a Config,
+    pub files: &'a MappedGguf,
+    pub experts: &'a dyn ExpertSource,
+    pub layer: usize,
+    pub weights: &'a Layer,
+}
+
+impl MoeLayer<'_> {
+    /// Adds the experts' output to `x`.
+    ///
+    /// `x` and `normed` are `[batch, embed_dim]`. Each token's outputs are added up in the order of its choices, from
+    /// the likeliest on, and the sum is added to `x`.
+    pub fn add(
+        &self,
+        compute: &Compute<'_>,
+        normed: &[f32],
+        x: &mut [f32],
+        quantized: &mut QuantizedSet,
+        hidden: &mut QuantizedSet,
+        buffers: &mut MoeBuffers,
+        observer: Option<&mut dyn RoutingObserver>,
+    ) {
+        let n_tokens = x.len() / self.config.embed_dim;
+        self.route(compute, normed, n_tokens, quantized, buffers);
+        if let Some(observer) = observer {
+            observer.routed(self.layer, &buffers.router_logits, &buffers.choices);
+        }
+        let groups = Groups::of(&buffers.choices, self.config.routing.n_used);
+        self.expand(compute, normed, &groups, quantized, buffers);
+        self.contract(compute, &groups, hidden, buffers);
+        self.combine(compute, &groups, buffers, x);
+    }
+
+    /// Router logits and choices of every token.
+    fn route(
+        &self,
+        compute: &Compute<'_>,
+        normed: &[f32],
+        n_tokens: usize,
+        quantized: &mut QuantizedSet,
+        buffers: &mut MoeBuffers,
+    ) {
+        let (n_experts, router) = (self.config.n_experts, &self.weights.ffn_gate_inp);
+        compute.matrices(self.files, &[router], normed, n_tokens, quantized, &mut [&mut buffers.router_logits]);
+        buffers.choices.clear();
+        let probs = resize(&mut buffers.probs, n_experts);
+        for logits in buffers.router_logits.chunks_exact(n_experts) {
+            choose(logits, self.config.routing, probs, &mut buffers.chosen);
+            buffers.choices.extend_from_slice(&buffers.chosen);
+        }
+    }
+
+    /// Gate and up of every pair of token and expert, joined by `silu(gate) · up`: one hand-off for all products.
+    fn expand(
+        &self,
+        compute: &Compute<'_>,
+        normed: &[f32],
+        groups: &Groups,
+        quantized: &mut QuantizedSet,
+        buffers: &mut MoeBuffers,
+    ) {
+        let expert_dim = self.config.expert_dim;
+        let [gate_format, up_format, _] = self.experts.types(self.layer).map(format);
+        for format in [gate_format, up_format] {
+            quantize(compute, format, normed, self.config.embed_dim, quantized);
+        }
+        let gates = resize(&mut buffers.gate, groups.n_pairs() * expert_dim);
+        let ups = resize(&mut buffers.up, groups.n_pairs() * expert_dim);
+        let (mut gates_left, mut ups_left) = (&mut *gates, &mut *ups);
+        let mut products = Vec::with_capacity(2 * groups.experts.len());
+        for group in &groups.experts {
+            let expert = self.experts.expert(self.layer, group.expert);
+            let columns = groups.tokens(group);
+            let gate = split(&mut gates_left, columns.len() * expert_dim);
+            let up = split(&mut ups_left, columns.len() * expert_dim);
+            for (weights, format, out) in [(expert.gate, gate_format, gate), (expert.up, up_format, up)] {
+                products.push(Product {
+                    weights,
+                    x: quantized.get(format),
+                    columns,
+                    out: OutColumns::new(out, expert_dim),
+                });
+            }
+        }
+        multiply(compute.pool, compute.kernels, &products);
+        let pairs = gates.chunks_exact_mut(expert_dim).zip(ups.chunks_exact(expert_dim)).collect();
+        compute.pool.for_each(pairs, |_, (gate, up)| compute.kernels.silu_mul(gate, up));
+    }
+
+    /// Down of every pair: one hand-off again.
+    fn contract(&self, compute: &Compute<'_>, groups: &Groups, hidden: &mut QuantizedSet, buffers: &mut MoeBuffers) {
+        let embed_dim = self.config.embed_dim;
+        let [_, _, down_format] = self.experts.types(self.layer).map(format);
+        hidden.clear();
+        quantize(compute, down_format, &buffers.gate, self.config.expert_dim, hidden);
+        let mut left = resize(&mut buffers.down, groups.n_pairs() * embed_dim);
+        let pairs: Vec<u32> = (0..groups.n_pairs() as u32).collect();
+        let mut products = Vec::with_capacity(groups.experts.len());
+        for group in &groups.experts {
+            let weights = self.experts.expert(self.layer, group.expert).down;
+            let columns = &pairs[group.first..group.first + group.n];
+            let out = OutColumns::new(split(&mut left, columns.len() * embed_dim), embed_dim);
+            products.push(Product { weights, x: hidden.get(down_format), columns, out });
+        }
+        multiply(compute.pool, compute.kernels, &products);
+    }
+
+    fn combine(&self, compute: &Compute<'_>, groups: &Groups, buffers: &MoeBuffers, x: &mut [f32]) {
+        let (embed_dim, n_used) = (self.config.embed_dim, self.config.routing.n_used);
+        let add = |token: usize, x: &mut [f32]| {
+            let mut sum = vec![0.0; embed_dim];
+            for choice in token * n_used..(token + 1) * n_used {
+                let (pair, weight) = (groups.pair_of_choice[choice] as usize, buffers.choices[choice].weight);
+                let down = &buffers.down[pair * embed_dim..(pair + 1) * embed_dim];
+                // Rounded after the product and after the sum, as in llama.cpp, whose graph has two nodes here.
+                sum.iter_mut().zip(down).for_each(|(sum, down)| *sum += weight * down);
+            }
+            x.iter_mut().zip(&sum).for_each(|(x, sum)| *x += sum);
+        };
+        compute.pool.for_each(x.chunks_exact_mut(embed_dim).collect(), add);
+    }
+}
+
+/// The pairs of token and expert of a layer, sorted by expert: each expert is fetched once for all its tokens.
+struct Groups {
+    experts: Vec<Group>,
+    /// Token of each pair, in the order of the pairs.
+    tokens: Vec<u32>,
+    /// Pair of each choice, `[batch, n_used]`.
+    pair_of_choice: Vec<u32>,
+}
+
+/// The pairs `first..first + n` of one expert.
+struct Group {
+    expert: u32,
+    first: usize,
+    n: usize,
+}
+
+impl Groups {
+    fn of(choices: &[crate::routing::Choice], n_used: usize) -> Self {
+        let mut order: Vec<u32> = (0..choices.len() as u32).collect();
+        // Stable: an expert's tokens stay in the order of the batch.
+        order.sort_by_key(|&choice| choices[choice as usize].expert);
+        let mut groups = Self { experts: Vec::new(), tokens: Vec::new(), pair_of_choice: vec![0; choices.len()] };
+        for (pair, &choice) in order.iter().enumerate() {
+            groups.tokens.push(choice / n_used as u32);
+            groups.pair_of_choice[choice as usize] = pair as u32;
+            let expert = choices[choice as usize].expert;
+            match groups.experts.last_mut() {
+                Some(group) if group.expert == expert => group.n += 1,
+                _ => groups.experts.push(Group { expert, first: pair, n: 1 }),
+            }
+        }
+        groups
+    }
+
+    fn n_pairs(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn tokens(&self, group: &Group) -> &[u32] {
+        &self.tokens[group.first..group.first + group.n]
+    }
+}
+
+/// Cuts the first `n` elements off.
+fn split<'a>(left: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
+    let (first, rest) = std::mem::take(left).split_at_mut(n);
+    *left = rest;
+    first
+}
+
+fn format(ty: TensorType) -> ActivationFormat {
+    ty.activation_format().expect("loading checked that every type can be multiplied with")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::Choice;
+
+    #[test]
+    fn pairs_are_grouped_by_expert_and_keep_the_order_of_the_tokens() {
+        let choices = [7, 2, 2, 5].map(|expert| Choice { expert, weight: 1.0 });
+        let groups = Groups::of(&choices, 2);
+        let shape: Vec<_> = groups.experts.iter().map(|g| (g.expert, groups.tokens(g).to_vec())).collect();
+        assert_eq!(shape, [(2, vec![0, 1]), (5, vec![1]), (7, vec![0])]);
+        assert_eq!(groups.pair_of_choice, [3, 0, 1, 2]);
+    }
+}

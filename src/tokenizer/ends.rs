@@ -1,0 +1,39 @@
+//! Which tokens end an answer.
+
+use crate::tokenizer::SpecialIds;
+use crate::tokenizer::vocab::{Kind, Vocab};
+
+/// Texts of control tokens that end an answer in the chat formats in use. Files often name only one of theirs as
+/// `eos`, and it is not always the one that the model gives.
+const END_TEXTS: [&str; 13] = [
+    "<|im_end|>",            // ChatML: Qwen and others.
+    "<|endoftext|>",         // GPT-2, Qwen, OLMo, gpt-oss.
+    "<|end_of_text|>",       // Llama 3, Granite.
+    "<|eot_id|>",            // Llama 3.
+    "<|eom_id|>",            // Llama 3, before a tool answers.
+    "<|eot|>",               // Llama 4.
+    "<|eom|>",               // Llama 4, before a tool answers.
+    "<|end|>",               // Phi 3.
+    "<|return|>",            // gpt-oss.
+    "<|call|>",              // gpt-oss, before a tool answers.
+    "<end_of_turn>",         // Gemma.
+    "</s>",                  // Llama 2, Mistral.
+    "<｜end▁of▁sentence｜>", // DeepSeek.
+];
+
+/// The tokens that end an answer, in ascending order: those that the file names, and the well-known ones among the
+/// control tokens.
+pub(super) fn end_tokens(vocab: &Vocab, special: &SpecialIds) -> Vec<u32> {
+    let control = |text: &str| {
+        vocab.iter().find(|&(_, bytes, kind)| kind == Kind::Control && bytes == text.as_bytes()).map(|(id, _, _)| id)
+    };
+    // In the harmony format `<|end|>` closes one message of several in an answer. Vocabularies with both of the
+    // tokens that do end an answer there have this format.
+    let is_harmony = control("<|return|>").is_some() && control("<|call|>").is_some();
+    let mut ends: Vec<u32> =
+        END_TEXTS.into_iter().filter(|&text| !(is_harmony && text == "<|end|>")).filter_map(control).collect();
+    ends.extend([special.eos, special.eot, special.eom].into_iter().flatten());
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
