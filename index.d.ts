@@ -57,7 +57,6 @@ export interface Event {
   info?: ModelInfo
   inspection?: Inspection
   perplexity?: PerplexityScore
-  text?: string
   /** Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first. */
   arrays?: Array<Array<number>>
   failure?: Failure
@@ -97,6 +96,10 @@ export interface Inspection {
   vocabSize: number
   contextLength: number
   fileBytes: number
+  /** Files that the model is split into. */
+  nShards: number
+  nTensors: number
+  nWeights: number
   denseBytes: number
   expertBytes: number
   bytesPerExpert: number
@@ -104,7 +107,7 @@ export interface Inspection {
   tensorTypes: Record<string, TensorTypeUse>
 }
 
-/** Names of the kernel paths that this processor can run, the best first. */
+/** Names of the kernel paths that this processor can run, scalar first, the fastest last. */
 export declare function kernels(): Array<string>
 
 export interface LoadOptions {
@@ -137,6 +140,8 @@ export interface ModelInfo {
   fileBytes: number
   denseBytes: number
   expertBytes: number
+  /** Bytes of the cache of keys and values for each token of a text. */
+  kvBytesPerToken: number
   threads: number
   kernels: string
   cacheType: string
@@ -155,6 +160,7 @@ export interface Outcome {
 }
 
 export interface PerplexityScore {
+  /** Mean negative log-likelihood of a token, in nats. */
   nll: number
   perplexity: number
   tokens: number

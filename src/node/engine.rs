@@ -5,7 +5,8 @@ use super::mailbox::{Array, Mailbox};
 use super::outbox::{Outbox, OutboxSink};
 use super::shapes::{Event, Failure, PerplexityScore};
 use crate::generate::{self, GenerateOptions, Progress, Scheduler};
-use crate::model::{self, LoadOptions, Model};
+use crate::gguf::Gguf;
+use crate::model::{self, LoadOptions, Model, ModelError};
 use crate::tokenizer::Tokenizer;
 use crossbeam_channel::{Receiver, Sender};
 use std::ops::ControlFlow;
@@ -52,11 +53,34 @@ impl Input {
             Self::Ids(ids) => Ok(ids),
         }
     }
+
+    /// As `into_ids`, with the begin token before a text where the model was trained with one. Ids stay as they are.
+    fn into_prompt(self, tokenizer: Result<&Tokenizer, NodeError>, special: bool) -> Result<Vec<u32>, NodeError> {
+        let tokenizer = match self {
+            Self::Ids(ids) => return Ok(ids),
+            Self::Text(_) | Self::Bytes(_) => tokenizer?,
+        };
+        let mut ids = self.into_ids(Ok(tokenizer), special)?;
+        let known = tokenizer.special_ids();
+        if let Some(bos) = known.bos.filter(|&bos| known.add_bos && ids.first() != Some(&bos)) {
+            ids.insert(0, bos);
+        }
+        Ok(ids)
+    }
 }
 
 pub(super) enum Command {
-    Generate { prompt: Input, special: bool, options: GenerateOptions, outbox: Arc<Outbox> },
-    Ask { request: u32, question: Question, cancelled: Arc<AtomicBool> },
+    Generate {
+        prompt: Input,
+        special: bool,
+        options: GenerateOptions,
+        outbox: Arc<Outbox>,
+    },
+    Ask {
+        request: u32,
+        question: Question,
+        cancelled: Arc<AtomicBool>,
+    },
     /// A generation has room again, or was cancelled.
     Look,
 }
@@ -130,7 +154,8 @@ impl Session {
         let Task { request, path, options, vocabulary_only, cancelled } = task;
         let loaded = caught(|| {
             if vocabulary_only {
-                return Ok(Loaded::Vocabulary(Box::new(model::load_tokenizer(&path)?)));
+                let tokenizer = model::read_tokenizer(Gguf::open(&path)?.metadata())?;
+                return Ok(Loaded::Vocabulary(Box::new(tokenizer.ok_or(ModelError::NoTokenizer)?)));
             }
             let mut progress = |progress: model::LoadProgress| {
                 self.mailbox.progress(request, progress.done_bytes, progress.total_bytes);
@@ -203,7 +228,7 @@ impl Session {
             Command::Generate { prompt, special, options, outbox } => {
                 let submitted = caught(|| {
                     let scheduler = scheduler.ok_or(NodeError::OnlyVocabulary)?;
-                    let ids = prompt.into_ids(loaded.tokenizer(), special)?;
+                    let ids = prompt.into_prompt(loaded.tokenizer(), special)?;
                     let sink = OutboxSink { outbox: Arc::clone(&outbox), closing: Arc::clone(&self.closing) };
                     scheduler.submit(ids, options, Box::new(sink));
                     Ok(())
@@ -234,7 +259,7 @@ impl Session {
         loaded: &Loaded,
         cancelled: &AtomicBool,
     ) -> Result<(), NodeError> {
-        let mut progress = |done: u64, total: u64| {
+        let progress = |done: u64, total: u64| {
             self.mailbox.progress(request, done, total);
             self.go_on(cancelled)
         };
@@ -245,13 +270,15 @@ impl Session {
             }
             Question::Logits { ids, batch } => {
                 let model = loaded.model()?;
-                let stop = || self.go_on(cancelled).is_break();
-                let recording = generate::logits(model, &ids, batch, &stop)?;
+                let n_tokens = ids.len() as u64;
+                let recording = generate::logits(model, &ids, batch, &mut |done| progress(done as u64, n_tokens))?;
                 self.mailbox.done_with(request, recording_arrays(recording, model));
             }
             Question::Perplexity { input, window, batch } => {
                 let model = loaded.model()?;
                 let ids = input.into_ids(loaded.tokenizer(), false)?;
+                let n_tokens = ids.len() as u64;
+                let mut progress = |done: usize, _mean: f64| progress(done as u64, n_tokens);
                 let score = generate::perplexity(model, &ids, window, batch, &mut progress)?;
                 let perplexity =
                     PerplexityScore { nll: score.nll, perplexity: score.perplexity, tokens: score.tokens as i64 };

@@ -3,8 +3,9 @@
 use super::shapes::Failure;
 use crate::generate::GenerateError;
 use crate::gguf::GgufError;
-use crate::model::ModelError;
+use crate::model::{ForwardError, ModelError};
 use crate::tokenizer::TokenizerError;
+use std::io::ErrorKind;
 
 /// Anything that can fail behind the binding.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +50,80 @@ fn code(error: &NodeError) -> &'static str {
         NodeError::OnlyVocabulary => "NO_WEIGHTS",
         NodeError::Thread { .. } => "THREAD",
         NodeError::Panicked { .. } => "INTERNAL",
-        NodeError::Gguf(_) => "GGUF",
-        NodeError::Model(ModelError::Cancelled) => "CANCELLED",
-        NodeError::Model(_) => "MODEL",
-        NodeError::Tokenizer(_) => "TOKENIZER",
-        NodeError::Generate(_) => "GENERATE",
+        NodeError::Model(error) => match error {
+            ModelError::Gguf(error) => gguf_code(error),
+            ModelError::Tokenizer(error) => tokenizer_code(error),
+            ModelError::Kernels(_) => "KERNELS",
+            ModelError::Pool(_) => "THREAD",
+            ModelError::Architecture { .. } | ModelError::UnsupportedType { .. } | ModelError::UnknownTensor { .. } => {
+                "UNSUPPORTED"
+            }
+            ModelError::Contradiction { .. }
+            | ModelError::MissingTensor { .. }
+            | ModelError::Shape { .. }
+            | ModelError::Vocabulary { .. } => "INVALID_FILE",
+            ModelError::TooLarge { .. } => "OUT_OF_MEMORY",
+            ModelError::NoTokenizer => "NO_TOKENIZER",
+            ModelError::Cancelled => "CANCELLED",
+        },
+        NodeError::Generate(error) => match error {
+            GenerateError::EmptyPrompt => "INVALID_PROMPT",
+            GenerateError::PromptTooLong { .. } => "PROMPT_TOO_LONG",
+            GenerateError::Window { .. } | GenerateError::Sampling(_) => "INVALID_OPTION",
+            GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
+            GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",
+            GenerateError::Forward(ForwardError::ContextFull { .. }) => "PROMPT_TOO_LONG",
+            GenerateError::Forward(ForwardError::Cancelled) => "CANCELLED",
+        },
+        NodeError::Gguf(error) => gguf_code(error),
+        NodeError::Tokenizer(error) => tokenizer_code(error),
+    }
+}
+
+fn gguf_code(error: &GgufError) -> &'static str {
+    match error {
+        GgufError::Io { source, .. } if source.kind() == ErrorKind::NotFound => "FILE_NOT_FOUND",
+        GgufError::Io { .. } | GgufError::NotAFile { .. } => "FILE_READ",
+        GgufError::ShardMissing { .. } => "FILE_NOT_FOUND",
+        GgufError::Changed { .. } => "FILE_CHANGED",
+        GgufError::BigEndian { .. } | GgufError::Version { .. } | GgufError::TensorType { .. } => "UNSUPPORTED",
+        GgufError::Magic { .. }
+        | GgufError::Truncated { .. }
+        | GgufError::HeaderTooLarge { .. }
+        | GgufError::Count { .. }
+        | GgufError::NameTooLong { .. }
+        | GgufError::ValueType { .. }
+        | GgufError::NestedTooDeep { .. }
+        | GgufError::Bool { .. }
+        | GgufError::DuplicateKey { .. }
+        | GgufError::MissingKey { .. }
+        | GgufError::WrongType { .. }
+        | GgufError::OutOfRange { .. }
+        | GgufError::Alignment { .. }
+        | GgufError::DuplicateTensor { .. }
+        | GgufError::Dimensions { .. }
+        | GgufError::EmptyTensor { .. }
+        | GgufError::TensorTooLarge { .. }
+        | GgufError::RowBlocks { .. }
+        | GgufError::Misaligned { .. }
+        | GgufError::TensorOutOfBounds { .. }
+        | GgufError::Overlap { .. }
+        | GgufError::ShardName { .. }
+        | GgufError::ShardTensors { .. }
+        | GgufError::ShardMismatch { .. } => "INVALID_FILE",
+    }
+}
+
+fn tokenizer_code(error: &TokenizerError) -> &'static str {
+    match error {
+        TokenizerError::UnknownModel { .. } | TokenizerError::UnknownPreTokenizer { .. } => "UNSUPPORTED",
+        TokenizerError::NoTokens => "NO_TOKENIZER",
+        TokenizerError::TooManyTokens { .. }
+        | TokenizerError::TokenTypeCount { .. }
+        | TokenizerError::NoMerges
+        | TokenizerError::MalformedMerge { .. }
+        | TokenizerError::MergeOfUnknownToken { .. }
+        | TokenizerError::IdOutOfRange { .. }
+        | TokenizerError::AddedTokens(_) => "INVALID_FILE",
     }
 }

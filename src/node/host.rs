@@ -139,14 +139,7 @@ impl Host {
 
     /// Starts computing a perplexity; answers with `perplexity`.
     #[napi(catch_unwind)]
-    pub fn perplexity(
-        &self,
-        request: u32,
-        model: u32,
-        text: Either<String, Uint32Array>,
-        window: u32,
-        batch: u32,
-    ) {
+    pub fn perplexity(&self, request: u32, model: u32, text: Either<String, Uint32Array>, window: u32, batch: u32) {
         let (window, batch) = (window as usize, batch as usize);
         self.registry.ask(request, model, Question::Perplexity { input: text_or_ids(text), window, batch });
     }
@@ -175,7 +168,8 @@ impl Host {
         special: bool,
     ) -> Result<BufferSlice<'env>, napi::Error<Code>> {
         let bytes = self.registry.with_tokenizer(model, |tokenizer| tokenizer.decode(&ids, special))?;
-        BufferSlice::copy_from(env, bytes).map_err(|error| napi::Error::new(Code::from("INTERNAL"), error.reason.clone()))
+        BufferSlice::copy_from(env, bytes)
+            .map_err(|error| napi::Error::new(Code::from("INTERNAL"), error.reason.clone()))
     }
 
     /// Stops a load, a generation or a question, as soon as its thread looks.
@@ -224,9 +218,9 @@ impl Host {
         len: u32,
     ) -> napi::Result<BufferSlice<'env>> {
         let range_start = usize::try_from(offset).unwrap_or(usize::MAX);
-        self.registry.mailbox.copy_out(request, array as usize, range_start, len as usize, |bytes| {
-            BufferSlice::copy_from(env, bytes)
-        })
+        self.registry
+            .mailbox
+            .copy_out(request, array as usize, range_start, len as usize, |bytes| BufferSlice::copy_from(env, bytes))
     }
 
     /// Frees the arrays of an answer.

@@ -1,19 +1,49 @@
 //! What `inspect` tells of a file.
 
 use super::error::NodeError;
-use super::shapes::{Inspection, ModelInfo};
+use super::shapes::{Inspection, ModelInfo, TensorTypeUse};
+use crate::gguf::{Gguf, Layout, Summary};
 use crate::model;
 use std::path::Path;
 
-/// Reads the header of the file at `path`, of any GGUF file, and sums it up.
-pub(super) fn inspect(_path: &Path) -> Result<Inspection, NodeError> {
-    Err(NodeError::OnlyVocabulary)
+/// Reads the header of the GGUF file at `path` and sums it up. What the file does not state is 0 or empty.
+pub(super) fn inspect(path: &Path) -> Result<Inspection, NodeError> {
+    let gguf = Gguf::open(path)?;
+    let summary = Summary::of(&gguf, &Layout::of(&gguf));
+    let or_zero = |count: Option<usize>| count.unwrap_or(0) as i64;
+    let tensor_types = summary.tensor_types.iter().map(|used| {
+        let tensor_type = TensorTypeUse { tensors: used.n_tensors as i64, bytes: used.bytes as i64 };
+        (used.ty.name().to_owned(), tensor_type)
+    });
+    Ok(Inspection {
+        architecture: summary.architecture.unwrap_or_default(),
+        name: summary.name,
+        n_layers: summary.n_layers as i64,
+        n_experts: summary.n_experts as i64,
+        n_experts_used: summary.n_experts_used as i64,
+        n_heads: or_zero(summary.n_heads),
+        n_kv_heads: or_zero(summary.n_kv_heads),
+        head_dim: or_zero(summary.head_dim),
+        embed_dim: or_zero(summary.embed_dim),
+        expert_dim: or_zero(summary.expert_dim),
+        vocab_size: or_zero(summary.vocab_size),
+        context_length: or_zero(summary.context_length),
+        file_bytes: summary.file_bytes as i64,
+        n_shards: summary.n_shards as i64,
+        n_tensors: summary.n_tensors as i64,
+        n_weights: summary.n_weights as i64,
+        dense_bytes: summary.dense_bytes as i64,
+        expert_bytes: summary.expert_bytes as i64,
+        bytes_per_expert: summary.bytes_per_expert as i64,
+        expert_bytes_per_token: summary.expert_bytes_per_token as i64,
+        tensor_types: tensor_types.collect(),
+    })
 }
 
 impl From<&model::ModelInfo> for ModelInfo {
     fn from(info: &model::ModelInfo) -> Self {
         Self {
-            architecture: info.architecture.clone(),
+            architecture: info.architecture.to_owned(),
             name: info.name.clone(),
             n_layers: info.n_layers as u32,
             n_experts: info.n_experts as u32,
@@ -29,6 +59,7 @@ impl From<&model::ModelInfo> for ModelInfo {
             file_bytes: info.file_bytes as i64,
             dense_bytes: info.dense_bytes as i64,
             expert_bytes: info.expert_bytes as i64,
+            kv_bytes_per_token: info.kv_bytes_per_token as i64,
             threads: info.n_threads as u32,
             kernels: info.kernels.to_owned(),
             cache_type: match info.cache_type {

@@ -31,7 +31,7 @@ pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Names of the kernel paths that this processor can run, the best first.
+/// Names of the kernel paths that this processor can run, scalar first, the fastest last.
 #[napi_derive::napi(catch_unwind)]
 pub fn kernels() -> Vec<String> {
     crate::kernels::available().iter().map(|path| path.name().to_owned()).collect()

@@ -45,7 +45,6 @@ pub struct Event {
     pub info: Option<ModelInfo>,
     pub inspection: Option<Inspection>,
     pub perplexity: Option<PerplexityScore>,
-    pub text: Option<String>,
     /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
     pub arrays: Option<Vec<Vec<u32>>>,
     pub failure: Option<Failure>,
@@ -79,6 +78,8 @@ pub struct ModelInfo {
     pub file_bytes: i64,
     pub dense_bytes: i64,
     pub expert_bytes: i64,
+    /// Bytes of the cache of keys and values for each token of a text.
+    pub kv_bytes_per_token: i64,
     pub threads: u32,
     pub kernels: String,
     pub cache_type: String,
@@ -99,6 +100,10 @@ pub struct Inspection {
     pub vocab_size: i64,
     pub context_length: i64,
     pub file_bytes: i64,
+    /// Files that the model is split into.
+    pub n_shards: i64,
+    pub n_tensors: i64,
+    pub n_weights: i64,
     pub dense_bytes: i64,
     pub expert_bytes: i64,
     pub bytes_per_expert: i64,
@@ -114,6 +119,7 @@ pub struct TensorTypeUse {
 
 #[napi(object)]
 pub struct PerplexityScore {
+    /// Mean negative log-likelihood of a token, in nats.
     pub nll: f64,
     pub perplexity: f64,
     pub tokens: i64,

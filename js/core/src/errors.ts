@@ -3,7 +3,6 @@ export type ErrorCode =
   | "ADDON_MISSING"
   | "ADDON_VERSION"
   | "CANCELLED"
-  | "CONTEXT_FULL"
   | "DISPOSED"
   | "FILE_CHANGED"
   | "FILE_NOT_FOUND"
@@ -13,11 +12,11 @@ export type ErrorCode =
   | "INVALID_OPTION"
   | "INVALID_PROMPT"
   | "KERNELS"
+  | "NO_TOKENIZER"
   | "NO_WEIGHTS"
   | "OUT_OF_MEMORY"
   | "PROMPT_TOO_LONG"
   | "THREAD"
-  | "TOKENIZER"
   | "UNSUPPORTED";
 
 /** The one class of errors that this package makes. An aborted `signal` is the exception: its own reason is thrown. */

@@ -13,7 +13,7 @@ export async function inspect(path: string | URL, options: { signal?: AbortSigna
   return event.inspection as Inspection;
 }
 
-/** Names of the arithmetic paths that this processor can run, the best first. All give the same bits. */
+/** Names of the arithmetic paths that this processor can run, scalar first, the fastest last. All give the same bits. */
 export function kernels(): string[] {
   return link().kernels();
 }
