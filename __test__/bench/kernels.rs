@@ -1,7 +1,7 @@
 //! Speed of every kernel path and type: `cargo bench --bench kernels [-- <part of a type or path name>]`.
 //!
 //! One thread. Decoding: bytes of weights per second, one column, with the weights in the second-level cache and in
-//! memory. Prompts: multiplications and additions per second, 64 columns. Best of several runs.
+//! memory. Prompts: multiplications and additions per second, 64 columns. Best of many short runs.
 
 use clutor::kernels::{Kernels, OutColumns, available};
 use clutor::quant::{Activations, TensorType, WeightRows};
@@ -11,6 +11,8 @@ use std::time::Instant;
 const COLS: usize = 2048;
 const CACHE_BYTES: usize = 320 << 10;
 const MEMORY_BYTES: usize = 192 << 20;
+/// One call multiplies so many bytes of rows: long enough to measure, short enough to be undisturbed.
+const PART_BYTES: usize = 4 << 20;
 const PROMPT_COLUMNS: usize = 64;
 
 fn main() {
@@ -57,8 +59,8 @@ fn main() {
         let print = |name: &str, bytes: usize, seconds: f64| {
             println!("{name:<10} {:<14} {:>14.2}", path.name(), bytes as f64 / seconds / 1e9);
         };
-        print("dot_f32", 8 * COLS, best_seconds(|| drop(black_box(path.dot_f32(black_box(&a), &b)))));
-        print("dot_f16", 6 * COLS, best_seconds(|| drop(black_box(path.dot_f16(black_box(&halves), &b)))));
+        print("dot_f32", 8 * COLS, best_seconds(|| _ = black_box(path.dot_f32(black_box(&a), &b))));
+        print("dot_f16", 6 * COLS, best_seconds(|| _ = black_box(path.dot_f16(black_box(&halves), &b))));
         print("axpy_f32", 8 * COLS, best_seconds(|| path.axpy_f32(1e-9, black_box(&a), &mut b)));
         print("axpy_f16", 6 * COLS, best_seconds(|| path.axpy_f16(1e-9, black_box(&halves), &mut b)));
         let mut out = vec![0.0; COLS];
@@ -70,12 +72,13 @@ fn main() {
 
 fn gigabytes_per_second(path: &dyn Kernels, ty: TensorType, bytes: usize) -> f64 {
     let product = Product::new(path, ty, bytes, 1);
-    product.bytes.len() as f64 / product.seconds(path) / 1e9
+    let row_bytes = product.bytes.len() / product.rows;
+    (product.part_rows() * row_bytes) as f64 / product.seconds(path) / 1e9
 }
 
 fn gigaops_per_second(path: &dyn Kernels, ty: TensorType) -> f64 {
     let product = Product::new(path, ty, CACHE_BYTES, PROMPT_COLUMNS);
-    (2 * product.rows * COLS * PROMPT_COLUMNS) as f64 / product.seconds(path) / 1e9
+    (2 * product.part_rows() * COLS * PROMPT_COLUMNS) as f64 / product.seconds(path) / 1e9
 }
 
 /// A matrix of a given size in bytes and its activations.
@@ -90,7 +93,9 @@ struct Product {
 impl Product {
     fn new(path: &dyn Kernels, ty: TensorType, bytes: usize, n: usize) -> Self {
         let row_bytes = ty.row_bytes(COLS).expect("the row is whole blocks");
-        let rows = bytes / row_bytes / 8 * 8;
+        // Whole parts, so that a walk over the matrix can start again at any of them.
+        let part = (PART_BYTES.min(bytes) / row_bytes / 8 * 8).max(8);
+        let rows = bytes / row_bytes / part * part;
         // Bytes without set exponent bits in any f16: scales are small and never infinite or NaN.
         let bytes = (0..rows * row_bytes).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8 & 0x3b).collect();
         let mut x = Activations::new();
@@ -102,14 +107,23 @@ impl Product {
         Self { ty, bytes, rows, x, n }
     }
 
+    /// Seconds of a product with the rows that `PART_BYTES` hold, walking over the whole matrix.
     fn seconds(&self, path: &dyn Kernels) -> f64 {
         let w = WeightRows::new(self.ty, &self.bytes, self.rows, COLS);
         let columns: Vec<u32> = (0..self.n as u32).collect();
         let mut out = vec![0.0; self.n * self.rows];
+        let mut first = 0;
+        let part = self.part_rows();
         best_seconds(|| {
-            path.matmul(black_box(&w), 0..self.rows, &self.x, &columns, &OutColumns::new(&mut out, self.rows));
+            let rows = first..first + part;
+            path.matmul(black_box(&w), rows, &self.x, &columns, &OutColumns::new(&mut out, self.rows));
             black_box(&mut out);
+            first = (first + part) % self.rows;
         })
+    }
+
+    fn part_rows(&self) -> usize {
+        (PART_BYTES / (self.bytes.len() / self.rows) / 8 * 8).min(self.rows)
     }
 }
 
@@ -117,17 +131,18 @@ fn values() -> Vec<f32> {
     (0..COLS).map(|i| (i as f32 * 0.37).sin()).collect()
 }
 
-/// Seconds of one call: the best of ten runs of about 10 ms each.
+/// Seconds of one call: the best of many short runs, so that other processes disturb few of them.
 fn best_seconds(mut call: impl FnMut()) -> f64 {
     let start = Instant::now();
     call();
-    let calls = (0.01 / start.elapsed().as_secs_f64()).ceil().max(1.0);
-    let run = |_| {
+    let calls = (0.0005 / start.elapsed().as_secs_f64()).ceil().max(1.0);
+    let mut best = f64::INFINITY;
+    while start.elapsed().as_secs_f64() < 0.3 {
         let start = Instant::now();
         for _ in 0..calls as usize {
             call();
         }
-        start.elapsed().as_secs_f64() / calls
-    };
-    (0..10).map(run).fold(f64::INFINITY, f64::min)
+        best = best.min(start.elapsed().as_secs_f64() / calls);
+    }
+    best
 }

@@ -107,7 +107,7 @@ pub enum GgufError {
     ShardName { path: PathBuf, number: u64, count: u64 },
 
     #[error(
-        "{path}: is missing, and {others} more shards of the {count} are; put all shards of the model in one folder"
+        "{path}: this shard of {count} is missing (others missing: {others}); put all shards of the model in one folder"
     )]
     ShardMissing { path: PathBuf, others: usize, count: u64 },
 

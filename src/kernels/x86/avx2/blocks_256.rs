@@ -59,39 +59,40 @@ fn one_column<B: Unpack256>(rows: &[&[B]; ROWS], n_blocks: usize, x: &Column<'_>
             let (scales, factors) = B::scales(blocks);
             let x_sums = even_odd(sums.get_unchecked(i));
             let quants = quants.get_unchecked(i);
-            let (mut products, mut mins) = ([_mm256_setzero_si256(); ROWS], [_mm256_setzero_si256(); ROWS]);
-            for r in 0..ROWS {
-                products[r] = block_product(blocks[r], &scales[r], quants);
-                add_sums::<B>(&mut products[r], &mut mins[r], scales[r].sum_factors, x_sums);
-            }
+            // Written out, as the compiler keeps a loop over rows a loop, and its vectors in memory.
+            let (p0, m0) = block_product(blocks[0], &scales[0], quants, x_sums);
+            let (p1, m1) = block_product(blocks[1], &scales[1], quants, x_sums);
+            let (p2, m2) = block_product(blocks[2], &scales[2], quants, x_sums);
+            let (p3, m3) = block_product(blocks[3], &scales[3], quants, x_sums);
+            let (products, mins) = ([p0, p1, p2, p3], [m0, m1, m2, m3]);
             total = add_block::<B>(total, products, mins, factors, *x.scales.get_unchecked(i));
         }
     }
     total
 }
 
-/// Lanes whose sum is the integer product of a block and 256 activations, but for the offset of the quants.
+/// Lanes whose sums are the integer product of a block and 256 activations, and that of its minimums.
 #[inline(always)]
-unsafe fn block_product<B: Unpack256>(block: &B, scales: &Scales, x: &[i8; 256]) -> __m256i {
+unsafe fn block_product<B: Unpack256>(
+    block: &B,
+    scales: &Scales,
+    x: &[i8; 256],
+    x_sums: __m256i,
+) -> (__m256i, __m256i) {
     // SAFETY: the caller has AVX2.
     unsafe {
-        let a = group_product::<B, 0>(block, scales, x);
-        let b = group_product::<B, 1>(block, scales, x);
-        let c = group_product::<B, 2>(block, scales, x);
-        let d = group_product::<B, 3>(block, scales, x);
-        let e = group_product::<B, 4>(block, scales, x);
-        let f = group_product::<B, 5>(block, scales, x);
-        let g = group_product::<B, 6>(block, scales, x);
-        let h = group_product::<B, 7>(block, scales, x);
-        let (low, high) = (add_four(a, b, c, d), add_four(e, f, g, h));
-        _mm256_add_epi32(low, high)
+        let mut even = group_product::<B, 0>(block, scales, x);
+        let mut odd = group_product::<B, 1>(block, scales, x);
+        even = _mm256_add_epi32(even, group_product::<B, 2>(block, scales, x));
+        odd = _mm256_add_epi32(odd, group_product::<B, 3>(block, scales, x));
+        even = _mm256_add_epi32(even, group_product::<B, 4>(block, scales, x));
+        odd = _mm256_add_epi32(odd, group_product::<B, 5>(block, scales, x));
+        even = _mm256_add_epi32(even, group_product::<B, 6>(block, scales, x));
+        odd = _mm256_add_epi32(odd, group_product::<B, 7>(block, scales, x));
+        let (mut products, mut mins) = (_mm256_add_epi32(even, odd), _mm256_setzero_si256());
+        add_sums::<B>(&mut products, &mut mins, scales.sum_factors, x_sums);
+        (products, mins)
     }
-}
-
-#[inline(always)]
-unsafe fn add_four(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe { _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d)) }
 }
 
 #[inline(always)]

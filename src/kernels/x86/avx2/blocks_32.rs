@@ -146,8 +146,8 @@ fn many_columns<B: Unpack32>(product: Product<'_>, rows: &[&[B]; ROWS], n_blocks
                 let blocks = rows.map(|row| &row[start + i]);
                 // SAFETY: this function has the features.
                 unsafe {
-                    for r in 0..ROWS {
-                        tile.quants[r] = blocks[r].quants();
+                    for (quants, block) in tile.quants.iter_mut().zip(blocks) {
+                        *quants = block.quants();
                     }
                     tile.scales = B::scales_and_mins(blocks);
                 }
@@ -160,8 +160,8 @@ fn many_columns<B: Unpack32>(product: Product<'_>, rows: &[&[B]; ROWS], n_blocks
                     unsafe {
                         let activations = x.quants(i);
                         let mut products = [_mm256_setzero_si256(); ROWS];
-                        for r in 0..ROWS {
-                            products[r] = pairs(B::QUANTS, tile.quants[r], activations);
+                        for (products, quants) in products.iter_mut().zip(tile.quants) {
+                            *products = pairs(B::QUANTS, quants, activations);
                         }
                         *totals = x.add_block::<B>(*totals, products, tile.scales, i);
                     }
