@@ -97,6 +97,8 @@ impl Drop for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -109,20 +111,29 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_dropped_pool_leaves_no_thread_behind() {
-        let threads = || {
-            let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-            let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-            names.filter(|name| name.starts_with("clutor-compute-6")).count()
-        };
-        // More threads than other tests start: number 60 on is this test's.
-        let pool = Pool::new(64).unwrap();
-        assert_eq!(pool.n_threads(), 64);
-        pool.run(1000, |_| {});
+        struct Leaving(Arc<AtomicUsize>);
+        impl Drop for Leaving {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        thread_local!(static LEAVING: RefCell<Option<Leaving>> = const { RefCell::new(None) });
+
+        let (entered, left) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let pool = Pool::new(4).unwrap();
+        pool.run(1000, |_| {
+            LEAVING.with_borrow_mut(|leaving| {
+                if leaving.is_none() {
+                    entered.fetch_add(1, Ordering::Relaxed);
+                    *leaving = Some(Leaving(Arc::clone(&left)));
+                }
+            });
+        });
         drop(pool);
-        assert_eq!(threads(), 0);
+        assert!(entered.load(Ordering::Relaxed) > 0);
+        assert_eq!(left.load(Ordering::Relaxed), entered.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-import type { Tensor } from "@clutor/core";
 import { endianness } from "node:os";
+import type { Tensor } from "@clutor/core";
 
 /**
  * `tensor` as a NumPy file, format version 1.0, little-endian, row-major.

@@ -15,5 +15,5 @@ export {
   type PerplexityOptions,
   type Tensor,
 } from "./model.js";
-export { type DetokenizeOptions, Tokenizer, type TokenizeOptions } from "./tokenizer.js";
+export { type DetokenizeOptions, type TokenizeOptions, Tokenizer } from "./tokenizer.js";
 export { version } from "./version.js";

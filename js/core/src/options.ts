@@ -93,7 +93,8 @@ export function checkText(where: string, text: unknown): string {
 
 function show(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
-  if (typeof value === "number" || typeof value === "boolean" || value === null || value === undefined) return `${value}`;
+  if (typeof value === "number" || typeof value === "boolean" || value === null || value === undefined)
+    return `${value}`;
   return Array.isArray(value) ? "an array" : `a ${typeof value}`;
 }
 
