@@ -1,0 +1,123 @@
+import type { GenerateOptions, GenerationResult, Model } from "@clutor/core";
+import { Command } from "commander";
+import {
+  type ComputeOptions,
+  computeFlags,
+  flag,
+  integer,
+  number,
+  readText,
+  UsageError,
+  withoutLastLineEnd,
+} from "../flags.js";
+import { loadModel } from "../load.js";
+import { interrupt, note, readStdin, write } from "../terminal.js";
+
+interface Options extends ComputeOptions {
+  file?: string;
+  tokens?: number;
+  ctx?: number;
+  temp: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  repeatPenalty: number;
+  repeatLastN: number;
+  seed?: number;
+  stop?: string[];
+  ignoreEos?: boolean;
+  special?: boolean;
+  stats?: boolean;
+  json?: boolean;
+  prompt?: string;
+}
+
+export function generateCommand(): Command {
+  const command = new Command("generate")
+    .description("Continues a prompt. The text goes to stdout as it is made; the prompt is not repeated.")
+    .argument("[prompt]", "text to continue; default: --file, or standard input")
+    .addOption(flag("-p, --prompt <text>", "the prompt, as an option"))
+    .addOption(flag("-f, --file <file>", "file with the prompt, less its last line end; - is standard input"))
+    .addOption(flag("-n, --tokens <n>", "most tokens to make; -1: no limit").argParser(integer(-1)))
+    .addOption(flag("-c, --ctx <n>", "tokens that prompt and text may have; default: all").argParser(integer(0)))
+    .addOption(flag("--temp <t>", "temperature; 0: always the likeliest").argParser(number(0, Infinity)).default(0.8))
+    .addOption(flag("--top-k <k>", "likeliest tokens to choose from; 0: all").argParser(integer(0)).default(40))
+    .addOption(flag("--top-p <p>", "probability mass to choose from").argParser(number(0, 1)).default(0.95))
+    .addOption(flag("--min-p <p>", "least share of the likeliest's").argParser(number(0, 1)).default(0.05))
+    .addOption(flag("--repeat-penalty <x>", "1: none").argParser(number(0, Infinity)).default(1))
+    .addOption(flag("--repeat-last-n <n>", "tokens that the penalty sees").argParser(integer(0)).default(64))
+    .addOption(
+      flag("-s, --seed <n>", "same seed, same text; -1: random").argParser(integer(-1, Number.MAX_SAFE_INTEGER)),
+    )
+    .addOption(flag("--stop <text...>", "texts that end the generation"))
+    .addOption(flag("--ignore-eos", "go on after the model's end token"))
+    .addOption(flag("--special", "control tokens in the prompt, such as <|im_start|>, become their ids"))
+    .addOption(flag("--stats", "times and counts on stderr"))
+    .addOption(flag("--json", "one JSON object instead of the text"));
+  return computeFlags(command, "f16").action(generate);
+}
+
+async function generate(argument: string | undefined, options: Options): Promise<void> {
+  const prompt = await findPrompt(argument, options);
+  const model = await loadModel({ ...options, ...(options.ctx === 0 ? { ctx: undefined as never } : {}) });
+  try {
+    const result = await make(model, prompt, options);
+    if (options.stats) printStats(result);
+    if (options.json) await write(`${JSON.stringify({ ...result, peakRssBytes: peakRssBytes() })}\n`);
+  } finally {
+    await model.dispose();
+  }
+}
+
+async function findPrompt(argument: string | undefined, options: Options): Promise<string> {
+  const given = [argument, options.prompt, options.file].filter((source) => source !== undefined);
+  if (given.length > 1) throw new UsageError("give one prompt: as the argument, with --prompt, or with --file");
+  const text = argument ?? options.prompt;
+  if (text !== undefined) return text;
+  if (options.file !== undefined) return withoutLastLineEnd(await readText(options.file));
+  if (process.stdin.isTTY) throw new UsageError('a prompt is needed: clutor generate "Once upon a time"');
+  return withoutLastLineEnd(await readStdin());
+}
+
+async function make(model: Model, prompt: string, options: Options): Promise<GenerationResult> {
+  const generation = model.generate(prompt, generateOptions(options));
+  if (!options.json) {
+    let last = "";
+    for await (const { text } of generation) {
+      await write(text);
+      last = text === "" ? last : text;
+    }
+    if (process.stdout.isTTY && !last.endsWith("\n")) await write("\n");
+  }
+  return generation;
+}
+
+function generateOptions(options: Options): GenerateOptions {
+  const made: GenerateOptions = {
+    temperature: options.temp,
+    topK: options.topK,
+    topP: options.topP,
+    minP: options.minP,
+    repeatPenalty: options.repeatPenalty,
+    repeatLastN: options.repeatLastN,
+    stop: options.stop ?? [],
+    ignoreEos: options.ignoreEos ?? false,
+    special: options.special ?? false,
+    signal: interrupt.signal,
+  };
+  if (options.tokens !== undefined && options.tokens >= 0) made.maxTokens = options.tokens;
+  if (options.seed !== undefined && options.seed >= 0) made.seed = options.seed;
+  return made;
+}
+
+function printStats(result: GenerationResult): void {
+  const { promptTokens, promptMs, tokens, decodeMs, tokensPerSecond, finishReason, seed } = result;
+  note(`prompt: ${promptTokens} tokens in ${promptMs.toFixed(1)} ms`);
+  note(`text: ${tokens} tokens in ${decodeMs.toFixed(1)} ms, ${tokensPerSecond.toFixed(1)} a second`);
+  note(`ended by ${finishReason}; seed ${seed}; peak memory ${(peakRssBytes() / 2 ** 20).toFixed(0)} MiB`);
+}
+
+/** Node gives KiB. */
+function peakRssBytes(): number {
+  return process.resourceUsage().maxRSS * 1024;
+}

@@ -1,0 +1,68 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { Command } from "commander";
+import { type ComputeOptions, computeFlags, fileError, flag, integer, readText, UsageError } from "../flags.js";
+import { loadModel } from "../load.js";
+import { npy } from "../npy.js";
+import { interrupt, write } from "../terminal.js";
+import { parseIds } from "./tokenize.js";
+
+interface Options extends ComputeOptions {
+  ids?: string;
+  idsFile?: string;
+  out: string;
+  batch: number;
+  ctx?: number;
+  json?: boolean;
+}
+
+export function logitsCommand(): Command {
+  const command = new Command("logits")
+    .description(
+      "Writes what the model computes for each token of a text, as NumPy files: logits.npy f32 [tokens, vocab], " +
+        "tokens.npy i32, router_logits.npy f32 [tokens, layers, experts], topk.npy i32 and weights.npy f32 [tokens, layers, k].",
+    )
+    .addOption(flag("--ids <ids>", "token ids, separated by commas"))
+    .addOption(flag("--ids-file <file>", "file with token ids; - is standard input"))
+    .addOption(flag("-o, --out <dir>", "folder for the files; made if it is missing").makeOptionMandatory())
+    .addOption(flag("-b, --batch <n>", "tokens computed at once").argParser(integer(1)).default(512))
+    .addOption(flag("-c, --ctx <n>", "tokens of the context; default: all").argParser(integer(1)))
+    .addOption(flag("--json", "name the files and shapes as one JSON object"));
+  return computeFlags(command, "f32").action(logits);
+}
+
+async function logits(options: Options): Promise<void> {
+  const ids = await findIds(options);
+  const model = await loadModel(options);
+  try {
+    const computed = await model.logits(ids, { batch: options.batch, signal: interrupt.signal });
+    const files = {
+      "logits.npy": computed.logits,
+      "tokens.npy": { shape: [ids.length], values: Int32Array.from(ids) },
+      "router_logits.npy": computed.routerLogits,
+      "topk.npy": computed.topk,
+      "weights.npy": computed.weights,
+    };
+    try {
+      await mkdir(options.out, { recursive: true });
+      for (const [name, tensor] of Object.entries(files)) await writeFile(join(options.out, name), npy(tensor));
+    } catch (error) {
+      throw fileError(error, options.out);
+    }
+    if (options.json) {
+      const shapes = Object.fromEntries(Object.entries(files).map(([name, { shape }]) => [name, shape]));
+      await write(`${JSON.stringify({ out: options.out, shapes })}\n`);
+    }
+  } finally {
+    await model.dispose();
+  }
+}
+
+async function findIds(options: Options): Promise<number[]> {
+  if ((options.ids === undefined) === (options.idsFile === undefined)) {
+    throw new UsageError("give the tokens with --ids 1,2,3 or with --ids-file FILE");
+  }
+  const ids = parseIds(options.ids ?? (await readText(options.idsFile ?? "-")));
+  if (ids.length === 0) throw new UsageError("at least one token id is needed: --ids 1,2,3");
+  return ids;
+}

@@ -1,0 +1,46 @@
+import { Command } from "commander";
+import { type ComputeOptions, computeFlags, flag, integer, readText } from "../flags.js";
+import { loadModel } from "../load.js";
+import { interrupt, write } from "../terminal.js";
+
+interface Options extends ComputeOptions {
+  file: string;
+  ctx: number;
+  batch: number;
+  json?: boolean;
+}
+
+export function perplexityCommand(): Command {
+  const command = new Command("perplexity")
+    .description(
+      "How well a model foretells a text: the mean negative log-likelihood over windows of --ctx tokens that do not " +
+        "overlap, all positions but each window's first, and its exponential. " +
+        "(llama-perplexity scores only the second half of each window: its figures are lower.)",
+    )
+    .addOption(flag("-f, --file <text>", "file with the text; - is standard input").makeOptionMandatory())
+    .addOption(flag("-c, --ctx <n>", "tokens of a window").argParser(integer(2)).default(512))
+    .addOption(flag("-b, --batch <n>", "tokens computed at once").argParser(integer(1)).default(512))
+    .addOption(flag("--json", "one JSON object: nll, perplexity, tokens"));
+  return computeFlags(command, "f32").action(perplexity);
+}
+
+async function perplexity(options: Options): Promise<void> {
+  const text = await readText(options.file);
+  const model = await loadModel(options);
+  try {
+    const score = await model.perplexity(text, {
+      window: options.ctx,
+      batch: options.batch,
+      signal: interrupt.signal,
+      onProgress: ({ done, total }) => {
+        if (process.stderr.isTTY) process.stderr.write(`\r${done} of ${total} tokens`);
+      },
+    });
+    if (process.stderr.isTTY) process.stderr.write("\r\u001b[K");
+    const { nll, tokens } = score;
+    const plain = `perplexity ${score.perplexity.toFixed(4)} (nll ${nll.toFixed(6)} over ${tokens} tokens)\n`;
+    await write(options.json ? `${JSON.stringify(score)}\n` : plain);
+  } finally {
+    await model.dispose();
+  }
+}

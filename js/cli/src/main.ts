@@ -1,0 +1,79 @@
+import { Command, CommanderError } from "commander";
+import { generateCommand } from "./commands/generate.js";
+import { inspectCommand } from "./commands/inspect.js";
+import { logitsCommand } from "./commands/logits.js";
+import { perplexityCommand } from "./commands/perplexity.js";
+import { tokenizeCommand } from "./commands/tokenize.js";
+import { UsageError } from "./flags.js";
+import { interrupt, writeError } from "./terminal.js";
+
+/** Exit codes: success, a failure with one line on stderr, wrong usage, Ctrl-C. */
+const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
+
+/** Runs the command line `args` and sets the process's exit code. */
+export async function run(args: string[]): Promise<void> {
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    // The reader has seen enough (`clutor generate | head`).
+    if (error.code === "EPIPE") process.exit(exitCodes.success);
+    throw error;
+  });
+  try {
+    await program().parseAsync(args, { from: "user" });
+  } catch (error) {
+    process.exitCode = report(error);
+  }
+}
+
+function program(): Command {
+  const clutor = new Command("clutor")
+    .description("Runs mixture-of-experts language models from GGUF files, on the CPU.")
+    .option("--verbose", "show where an error came from")
+    .version("0.1.0", "-V, --version")
+    .helpCommand(false)
+    .addHelpText("after", "\nEvery flag has an environment twin: --top-k is CLUTOR_TOP_K. A flag counts more.")
+    .action(() => clutor.help({ error: true }));
+  clutor.addCommand(generateCommand());
+  clutor.addCommand(inspectCommand());
+  clutor.addCommand(tokenizeCommand());
+  clutor.addCommand(logitsCommand());
+  clutor.addCommand(perplexityCommand());
+  for (const command of [clutor, ...clutor.commands]) {
+    command.exitOverride().allowExcessArguments(false);
+    // One line, written by `report`.
+    command.configureOutput({ outputError: () => {} });
+    if (command !== clutor) command.option("--verbose", "show where an error came from");
+  }
+  return clutor;
+}
+
+/** Tells what went wrong, in one line, and gives the exit code. */
+function report(error: unknown): number {
+  if (interrupt.signal.aborted) return exitCodes.interrupted;
+  if (error instanceof CommanderError) {
+    if (error.exitCode === 0) return exitCodes.success;
+    if (error.code !== "commander.help") writeError("USAGE", usageMessage(error.message));
+    return exitCodes.usage;
+  }
+  if (error instanceof UsageError) {
+    writeError("USAGE", error.message);
+    return exitCodes.usage;
+  }
+  const { code, message, stack } = describe(error);
+  writeError(code, message);
+  if (process.argv.includes("--verbose") && stack !== undefined) process.stderr.write(`${stack}\n`);
+  return exitCodes.failure;
+}
+
+/** `error: unknown option '--tmep'\n(Did you mean --temp?)` in one line. */
+function usageMessage(message: string): string {
+  return message
+    .replace(/^error: /, "")
+    .replace(/\s*\n\(Did you mean (.*?)\?\)/, "; did you mean $1?")
+    .replace(/\.?\s*\n\s*/g, "; ");
+}
+
+function describe(error: unknown): { code: string; message: string; stack: string | undefined } {
+  if (!(error instanceof Error)) return { code: "INTERNAL", message: String(error), stack: undefined };
+  const code = "code" in error && typeof error.code === "string" ? error.code : "INTERNAL";
+  return { code, message: error.message, stack: error.stack };
+}

@@ -1,0 +1,54 @@
+/** Aborted by Ctrl-C. A second Ctrl-C ends the process at once. */
+export const interrupt = new AbortController();
+
+process.once("SIGINT", () => {
+  process.once("SIGINT", () => process.exit(130));
+  interrupt.abort(new Error("interrupted"));
+});
+
+/** Writes to stdout and waits while the reader is behind. */
+export async function write(text: string): Promise<void> {
+  if (text.length > 0 && !process.stdout.write(text)) {
+    await new Promise<void>((resolve) => process.stdout.once("drain", () => resolve()));
+  }
+}
+
+/** One line about a failure on stderr. */
+export function writeError(code: string, message: string): void {
+  const line = message.trim().replace(/\s*\n\s*/g, "; ");
+  const name = process.stderr.isTTY && !noColor() ? `\u001b[31mclutor:\u001b[39m` : "clutor:";
+  process.stderr.write(`${name} ${code}: ${line}\n`);
+}
+
+/** One line of news on stderr. */
+export function note(message: string): void {
+  process.stderr.write(`clutor: ${message}\n`);
+}
+
+/** See no-color.org: any value but the empty one. */
+function noColor(): boolean {
+  return (process.env["NO_COLOR"] ?? "") !== "" || process.env["TERM"] === "dumb";
+}
+
+/** All of standard input as text. */
+export async function readStdin(): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/** Lines of standard input, split at line feeds only: other separators may be part of a JSON text. */
+export async function* stdinLines(): AsyncGenerator<string> {
+  let rest: Buffer[] = [];
+  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+    let start = 0;
+    for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, start)) {
+      yield Buffer.concat([...rest, chunk.subarray(start, end)]).toString("utf8");
+      rest = [];
+      start = end + 1;
+    }
+    rest.push(chunk.subarray(start));
+  }
+  const last = Buffer.concat(rest).toString("utf8");
+  if (last !== "") yield last;
+}

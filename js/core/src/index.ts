@@ -1,0 +1,19 @@
+import "./symbols.js";
+
+export { ClutorError, type ErrorCode } from "./errors.js";
+export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
+export { type Inspection, inspect, kernels } from "./inspect.js";
+export type { Progress } from "./link.js";
+export {
+  type GenerateOptions,
+  type LoadOptions,
+  type Logits,
+  type LogitsOptions,
+  Model,
+  type ModelInfo,
+  type Perplexity,
+  type PerplexityOptions,
+  type Tensor,
+} from "./model.js";
+export { type DetokenizeOptions, type TokenizeOptions, Tokenizer } from "./tokenizer.js";
+export { version } from "./version.js";

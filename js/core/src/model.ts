@@ -1,0 +1,231 @@
+import "./symbols.js";
+import type * as Native from "../../../index.js";
+import { AbortedAtStart, Generation } from "./generation.js";
+import { link, type Progress, type Watch } from "./link.js";
+import {
+  boolean,
+  callback,
+  checkIds,
+  checkOptions,
+  checkPath,
+  integer,
+  number,
+  oneOf,
+  signal,
+  stopStrings,
+} from "./options.js";
+import { checkPrompt, Vocabulary } from "./tokenizer.js";
+
+const u32 = 0xffff_ffff;
+
+export interface LoadOptions {
+  /** Compute threads. Default: the physical cores that this process may use. The text is the same with any number. */
+  threads?: number;
+  /** Tokens that prompt and answer may have together. Default and most: what the model was trained for. */
+  contextLength?: number;
+  /** Numbers in the cache of keys and values: `f16` takes half the memory, `f32` is exact. Default: `f16`. */
+  cacheType?: "f16" | "f32";
+  /** Told how many bytes of the file are read. If it throws, loading stops with that error. */
+  onProgress?: (progress: Progress) => void;
+  /** Stops loading. */
+  signal?: AbortSignal;
+}
+
+/** How text is made. Sampling has llama.cpp's names, defaults and order. */
+export interface GenerateOptions {
+  /** Most tokens to make. Default: until the model ends its text or the context is full. */
+  maxTokens?: number;
+  /** Flattens (above 1) or sharpens the distribution; 0 always takes the likeliest token. Default: 0.8. */
+  temperature?: number;
+  /** Likeliest tokens to choose from; 0 is all. Default: 40. */
+  topK?: number;
+  /** Least probability mass to choose from, likeliest first; 1 is all. Default: 0.95. */
+  topP?: number;
+  /** Drops tokens below this share of the likeliest one's probability; 0 drops none. Default: 0.05. */
+  minP?: number;
+  /** Makes recent tokens less likely; 1 changes nothing. Default: 1. */
+  repeatPenalty?: number;
+  /** Recent tokens that the penalty looks at. Default: 64. */
+  repeatLastN?: number;
+  /** Same seed, same text, on every machine. Default: a random one, which the result names. */
+  seed?: number;
+  /** Texts that end the generation; they are not part of the text. Default: none. */
+  stop?: string | string[];
+  /** Goes on after the model's end token. Default: false. */
+  ignoreEos?: boolean;
+  /** Control tokens written in the prompt become their ids. Default: false, they are text. */
+  special?: boolean;
+  /** Stops the generation, which then rejects with the signal's reason. */
+  signal?: AbortSignal;
+}
+
+export interface LogitsOptions {
+  /** Tokens computed at once; the numbers are the same with any. Default: 512. */
+  batch?: number;
+  signal?: AbortSignal;
+}
+
+export interface PerplexityOptions {
+  /** Tokens of a window. Default: 512, or the context length where that is less. */
+  window?: number;
+  /** Tokens computed at once. Default: 512. */
+  batch?: number;
+  /** Told how many tokens are scored. */
+  onProgress?: (progress: Progress) => void;
+  signal?: AbortSignal;
+}
+
+/** What a model is. Counts of bytes are of the file. */
+export type ModelInfo = Readonly<Native.ModelInfo & { cacheType: "f16" | "f32" }>;
+
+/** An array of numbers and its shape, outermost dimension first. */
+export interface Tensor<Values> {
+  shape: number[];
+  values: Values;
+}
+
+/** What a model computed for each token of a text. */
+export interface Logits {
+  /** `[tokens, vocabulary]`: scores of the token that comes next. */
+  logits: Tensor<Float32Array>;
+  /** `[tokens, layers, experts]`: the routers' scores before the softmax. */
+  routerLogits: Tensor<Float32Array>;
+  /** `[tokens, layers, used]`: the experts chosen, best first. */
+  topk: Tensor<Int32Array>;
+  /** `[tokens, layers, used]`: their weights. */
+  weights: Tensor<Float32Array>;
+}
+
+export interface Perplexity {
+  /** Mean negative log-likelihood of a token, in nats. */
+  nll: number;
+  /** `exp(nll)`. */
+  perplexity: number;
+  /** Tokens scored: all but the first of each window. */
+  tokens: number;
+}
+
+const loadOptions = {
+  threads: integer(1, 1024),
+  contextLength: integer(1, u32),
+  cacheType: oneOf("f16", "f32"),
+  onProgress: callback,
+  signal,
+};
+
+const generateOptions = {
+  maxTokens: integer(0, u32),
+  temperature: number(0, Infinity),
+  topK: integer(0, u32),
+  topP: number(0, 1, true),
+  minP: number(0, 1),
+  repeatPenalty: number(0, Infinity, true),
+  repeatLastN: integer(0, u32),
+  seed: integer(0, Number.MAX_SAFE_INTEGER),
+  stop: stopStrings,
+  ignoreEos: boolean,
+  special: boolean,
+  signal,
+};
+
+const logitsOptions = { batch: integer(1, u32), signal };
+const perplexityOptions = { window: integer(2, u32), batch: integer(1, u32), onProgress: callback, signal };
+
+/** A loaded model. */
+export class Model extends Vocabulary {
+  readonly info: ModelInfo;
+
+  private constructor(id: number, info: ModelInfo) {
+    super(id);
+    this.info = info;
+  }
+
+  /** Loads a GGUF file; of a model in several files, any of them. */
+  static async load(path: string | URL, options: LoadOptions = {}): Promise<Model> {
+    checkOptions("Model.load", options, loadOptions);
+    const { threads, contextLength, cacheType = "f16" } = options;
+    const kernels = process.env["CLUTOR_KERNELS"];
+    const native: Native.LoadOptions = { cacheType, vocabularyOnly: false };
+    if (threads !== undefined) native.threads = threads;
+    if (contextLength !== undefined) native.contextLength = contextLength;
+    if (kernels !== undefined && kernels !== "") native.kernels = kernels;
+    const event = await link().load(checkPath("Model.load", path), native, watch(options));
+    return new Model(event.request, Object.freeze(event.info) as ModelInfo);
+  }
+
+  /** Continues a prompt, given as text or as token ids. Starts at once; never throws, but rejects. */
+  generate(prompt: string | readonly number[] | Uint32Array, options: GenerateOptions = {}): Generation {
+    return new Generation(
+      (onNews) => {
+        checkOptions("generate", options, generateOptions);
+        const checked = checkPrompt("generate", prompt);
+        this.checkUsable();
+        if (options.signal?.aborted) throw new AbortedAtStart(options.signal.reason);
+        const native = withDefaults(options);
+        const request = link().generate(this.id, checked, native, onNews);
+        return { request, seed: native.seed, signal: options.signal };
+      },
+      () => this.disposed,
+    );
+  }
+
+  /** Scores of all tokens at each position of `ids`, and what the routers chose. */
+  async logits(ids: readonly number[] | Uint32Array, options: LogitsOptions = {}): Promise<Logits> {
+    checkOptions("logits", options, logitsOptions);
+    const checked = checkIds("logits", ids);
+    this.checkUsable();
+    const event = await link().ask(
+      (host, request) => host.logits(request, this.id, checked, options.batch ?? 512),
+      watch(options),
+    );
+    const [logits, routerLogits, topk, weights] = await link().arrays(event);
+    const floats = (array: typeof logits): Tensor<Float32Array> => ({
+      shape: array?.shape ?? [],
+      values: new Float32Array(array?.bytes ?? new ArrayBuffer(0)),
+    });
+    return {
+      logits: floats(logits),
+      routerLogits: floats(routerLogits),
+      topk: { shape: topk?.shape ?? [], values: new Int32Array(topk?.bytes ?? new ArrayBuffer(0)) },
+      weights: floats(weights),
+    };
+  }
+
+  /** How well the model foretells a text, over windows that do not overlap; the first token of each is not scored. */
+  async perplexity(
+    text: string | readonly number[] | Uint32Array,
+    options: PerplexityOptions = {},
+  ): Promise<Perplexity> {
+    checkOptions("perplexity", options, perplexityOptions);
+    const checked = checkPrompt("perplexity", text);
+    this.checkUsable();
+    const window = options.window ?? Math.min(512, this.info.contextLength);
+    const event = await link().ask(
+      (host, request) => host.perplexity(request, this.id, checked, window, options.batch ?? 512),
+      watch(options),
+    );
+    return event.perplexity as Perplexity;
+  }
+}
+
+function watch(options: Watch): Watch {
+  return { onProgress: options.onProgress, signal: options.signal };
+}
+
+/** llama.cpp's defaults. */
+function withDefaults(options: GenerateOptions): Native.GenerateOptions {
+  const { stop = [] } = options;
+  return {
+    maxTokens: options.maxTokens ?? u32,
+    temperature: options.temperature ?? 0.8,
+    topK: options.topK ?? 40,
+    topP: options.topP ?? 0.95,
+    minP: options.minP ?? 0.05,
+    repeatPenalty: options.repeatPenalty ?? 1,
+    repeatLastN: options.repeatLastN ?? 64,
+    seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
+    stop: typeof stop === "string" ? [stop] : stop,
+    ignoreEos: options.ignoreEos ?? false,
+    special: options.special ?? false,
+  };
+}

@@ -1,0 +1,15 @@
+// `npm run demo`: from a fresh clone to a story.
+import { join } from "node:path";
+import { prepare, root, run } from "./setup.js";
+
+const prompt = "Once upon a time there was a little fox";
+
+prepare();
+process.stdout.write(`\n${prompt}`);
+const clutor = join(root, "js", "cli", "bin", "clutor.js");
+const options = ["--tokens", "200", "--temp", "0.7", "--seed", "3", "--stats"];
+run(process.execPath, [clutor, "generate", prompt, ...options], {
+  stdio: ["ignore", "inherit", "inherit"],
+  shell: false,
+});
+process.stdout.write("\n");

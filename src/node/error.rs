@@ -1,0 +1,129 @@
+//! Each way to fail, and its code. Codes are part of the API: they stay, messages may change.
+
+use super::shapes::Failure;
+use crate::generate::GenerateError;
+use crate::gguf::GgufError;
+use crate::model::{ForwardError, ModelError};
+use crate::tokenizer::TokenizerError;
+use std::io::ErrorKind;
+
+/// Anything that can fail behind the binding.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NodeError {
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    #[error("the model was disposed of; load it again")]
+    Disposed,
+    #[error("the work was cancelled")]
+    Cancelled,
+    #[error("only the vocabulary of this file was loaded; load it with Model.load to compute")]
+    OnlyVocabulary,
+    #[error("cannot start a thread: {source}; the limit of threads of this process or container is reached")]
+    Thread { source: std::io::Error },
+    #[error("the engine failed inside: {what}; please report it")]
+    Panicked { what: String },
+}
+
+/// The `code` of an error that is thrown.
+pub(super) type Code = String;
+
+/// What JavaScript is told.
+pub(super) fn failure(error: &NodeError) -> Failure {
+    Failure { code: code(error).to_owned(), message: error.to_string() }
+}
+
+/// `error` as an exception with its code.
+pub(super) fn thrown(error: NodeError) -> napi::Error<Code> {
+    napi::Error::new(code(&error).to_owned(), error.to_string())
+}
+
+fn code(error: &NodeError) -> &'static str {
+    match error {
+        NodeError::Disposed => "DISPOSED",
+        NodeError::Cancelled => "CANCELLED",
+        NodeError::OnlyVocabulary => "NO_WEIGHTS",
+        NodeError::Thread { .. } => "THREAD",
+        NodeError::Panicked { .. } => "INTERNAL",
+        NodeError::Model(error) => match error {
+            ModelError::Gguf(error) => gguf_code(error),
+            ModelError::Tokenizer(error) => tokenizer_code(error),
+            ModelError::Kernels(_) => "KERNELS",
+            ModelError::Pool(_) => "THREAD",
+            ModelError::Architecture { .. } | ModelError::UnsupportedType { .. } | ModelError::UnknownTensor { .. } => {
+                "UNSUPPORTED"
+            }
+            ModelError::Contradiction { .. }
+            | ModelError::MissingTensor { .. }
+            | ModelError::Shape { .. }
+            | ModelError::Vocabulary { .. } => "INVALID_FILE",
+            ModelError::TooLarge { .. } => "OUT_OF_MEMORY",
+            ModelError::NoTokenizer => "NO_TOKENIZER",
+            ModelError::Cancelled => "CANCELLED",
+        },
+        NodeError::Generate(error) => match error {
+            GenerateError::EmptyPrompt => "INVALID_PROMPT",
+            GenerateError::PromptTooLong { .. } => "PROMPT_TOO_LONG",
+            GenerateError::Window { .. } | GenerateError::Sampling(_) => "INVALID_OPTION",
+            GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
+            GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",
+            GenerateError::Forward(ForwardError::ContextFull { .. }) => "PROMPT_TOO_LONG",
+            GenerateError::Forward(ForwardError::Cancelled) => "CANCELLED",
+        },
+        NodeError::Gguf(error) => gguf_code(error),
+        NodeError::Tokenizer(error) => tokenizer_code(error),
+    }
+}
+
+fn gguf_code(error: &GgufError) -> &'static str {
+    match error {
+        GgufError::Io { source, .. } if source.kind() == ErrorKind::NotFound => "FILE_NOT_FOUND",
+        GgufError::Io { .. } | GgufError::NotAFile { .. } => "FILE_READ",
+        GgufError::ShardMissing { .. } => "FILE_NOT_FOUND",
+        GgufError::Changed { .. } => "FILE_CHANGED",
+        GgufError::BigEndian { .. } | GgufError::Version { .. } | GgufError::TensorType { .. } => "UNSUPPORTED",
+        GgufError::Magic { .. }
+        | GgufError::Truncated { .. }
+        | GgufError::HeaderTooLarge { .. }
+        | GgufError::Count { .. }
+        | GgufError::NameTooLong { .. }
+        | GgufError::ValueType { .. }
+        | GgufError::NestedTooDeep { .. }
+        | GgufError::Bool { .. }
+        | GgufError::DuplicateKey { .. }
+        | GgufError::MissingKey { .. }
+        | GgufError::WrongType { .. }
+        | GgufError::OutOfRange { .. }
+        | GgufError::Alignment { .. }
+        | GgufError::DuplicateTensor { .. }
+        | GgufError::Dimensions { .. }
+        | GgufError::EmptyTensor { .. }
+        | GgufError::TensorTooLarge { .. }
+        | GgufError::RowBlocks { .. }
+        | GgufError::Misaligned { .. }
+        | GgufError::TensorOutOfBounds { .. }
+        | GgufError::Overlap { .. }
+        | GgufError::ShardName { .. }
+        | GgufError::ShardTensors { .. }
+        | GgufError::ShardMismatch { .. } => "INVALID_FILE",
+    }
+}
+
+fn tokenizer_code(error: &TokenizerError) -> &'static str {
+    match error {
+        TokenizerError::UnknownModel { .. } | TokenizerError::UnknownPreTokenizer { .. } => "UNSUPPORTED",
+        TokenizerError::NoTokens => "NO_TOKENIZER",
+        TokenizerError::TooManyTokens { .. }
+        | TokenizerError::TokenTypeCount { .. }
+        | TokenizerError::NoMerges
+        | TokenizerError::MalformedMerge { .. }
+        | TokenizerError::MergeOfUnknownToken { .. }
+        | TokenizerError::IdOutOfRange { .. }
+        | TokenizerError::AddedTokens(_) => "INVALID_FILE",
+    }
+}

@@ -1,0 +1,335 @@
+//! The engine's face to one JavaScript environment.
+
+use super::engine::{self, Command, Engine, Input, Question, Task, caught};
+use super::error::{Code, NodeError, failure, thrown};
+use super::inspection;
+use super::mailbox::Mailbox;
+use super::outbox::Outbox;
+use super::shapes::{Drained, Event, GenerateOptions, LoadOptions};
+use crate::model;
+use crate::{generate, sampling};
+use napi::Env;
+use napi::bindgen_prelude::{BufferSlice, Either, Function, Uint8Array, Uint32Array};
+use napi_derive::napi;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// Models, generations and questions of one environment. Each has a number that JavaScript chose: a request's, and a
+/// model keeps the number of the request that loaded it.
+#[napi]
+pub struct Host {
+    registry: Arc<Registry>,
+}
+
+struct Registry {
+    mailbox: Arc<Mailbox>,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    engines: HashMap<u32, Engine>,
+    generations: HashMap<u32, (u32, Arc<Outbox>)>,
+    questions: HashMap<u32, Arc<AtomicBool>>,
+    threads: HashMap<u32, JoinHandle<()>>,
+}
+
+#[napi]
+impl Host {
+    /// `wake` is called without arguments when `take` has something. It does not keep the process alive.
+    #[napi(constructor)]
+    pub fn new(env: Env, wake: Function<'_, (), ()>) -> napi::Result<Self> {
+        let registry =
+            Arc::new(Registry { mailbox: Arc::new(Mailbox::new(&wake)?), tables: Mutex::new(Tables::default()) });
+        // Registered after the wake-up function's own hook, so it runs before that: hooks run last in, first out.
+        env.add_env_cleanup_hook(Arc::clone(&registry), |registry| registry.stop())?;
+        Ok(Self { registry })
+    }
+
+    /// Starts loading; answers with `info`, or without for a vocabulary.
+    #[napi(catch_unwind)]
+    pub fn load(&self, request: u32, path: String, options: LoadOptions) {
+        let cancelled = self.registry.question(request);
+        let task = Task {
+            request,
+            path: PathBuf::from(path),
+            vocabulary_only: options.vocabulary_only,
+            options: options.into(),
+            cancelled,
+        };
+        let mailbox = &self.registry.mailbox;
+        match engine::start(task, Arc::clone(mailbox)) {
+            Ok((engine, thread)) => {
+                let mut tables = self.registry.lock();
+                tables.engines.insert(request, engine);
+                tables.threads.insert(request, thread);
+            }
+            Err(source) => mailbox.failed(request, failure(&NodeError::Thread { source })),
+        }
+    }
+
+    /// Reads a file's header; answers with `inspection`.
+    #[napi(catch_unwind)]
+    pub fn inspect(&self, request: u32, path: String) {
+        let mailbox = Arc::clone(&self.registry.mailbox);
+        let spawned = Builder::new().name("clutor-inspect".to_owned()).spawn(move || {
+            match caught(|| inspection::inspect(&PathBuf::from(path))) {
+                Ok(inspection) => mailbox.done(request, Event { inspection: Some(inspection), ..Event::default() }),
+                Err(failure) => mailbox.failed(request, failure),
+            }
+            mailbox.ended(request);
+        });
+        match spawned {
+            Ok(thread) => {
+                self.registry.lock().threads.insert(request, thread);
+            }
+            Err(source) => self.registry.mailbox.failed(request, failure(&NodeError::Thread { source })),
+        }
+    }
+
+    /// Starts a generation; `pieces` events say when to `drain` it.
+    #[napi(catch_unwind)]
+    pub fn generate(&self, request: u32, model: u32, prompt: Either<String, Uint32Array>, options: GenerateOptions) {
+        let outbox = Arc::new(Outbox::new(request, Arc::clone(&self.registry.mailbox)));
+        let special = options.special;
+        let command = Command::Generate {
+            prompt: text_or_ids(prompt),
+            special,
+            options: options.into(),
+            outbox: Arc::clone(&outbox),
+        };
+        let mut tables = self.registry.lock();
+        if tables.send(model, command) {
+            tables.generations.insert(request, (model, outbox));
+        } else {
+            tables.generations.insert(request, (model, Arc::clone(&outbox)));
+            drop(tables);
+            outbox.end(Err(failure(&NodeError::Disposed)));
+        }
+    }
+
+    /// At most `limit` pieces of a generation; with the last ones also its end, after which it is forgotten.
+    #[napi(catch_unwind)]
+    pub fn drain(&self, request: u32, limit: u32) -> Option<Drained> {
+        let mut tables = self.registry.lock();
+        let (model, outbox) = tables.generations.get(&request)?;
+        let (model, (drained, was_full)) = (*model, outbox.drain(limit as usize));
+        if drained.outcome.is_some() || drained.failure.is_some() {
+            tables.generations.remove(&request);
+        } else if was_full && !drained.ids.is_empty() {
+            tables.send(model, Command::Look);
+        }
+        Some(drained)
+    }
+
+    /// Starts tokenizing; answers with one array of u32 ids.
+    #[napi(catch_unwind)]
+    pub fn tokenize_later(&self, request: u32, model: u32, text: Either<String, Uint8Array>, special: bool) {
+        self.registry.ask(request, model, Question::Tokenize { input: text_or_bytes(text), special });
+    }
+
+    /// Starts computing logits; answers with the arrays logits, router logits, chosen experts (i32), weights.
+    #[napi(catch_unwind)]
+    pub fn logits(&self, request: u32, model: u32, ids: Uint32Array, batch: u32) {
+        self.registry.ask(request, model, Question::Logits { ids: ids.to_vec(), batch: batch as usize });
+    }
+
+    /// Starts computing a perplexity; answers with `perplexity`.
+    #[napi(catch_unwind)]
+    pub fn perplexity(&self, request: u32, model: u32, text: Either<String, Uint32Array>, window: u32, batch: u32) {
+        let (window, batch) = (window as usize, batch as usize);
+        self.registry.ask(request, model, Question::Perplexity { input: text_or_ids(text), window, batch });
+    }
+
+    /// Ids of a text, at once.
+    #[napi(catch_unwind)]
+    pub fn tokenize(
+        &self,
+        model: u32,
+        text: Either<String, Uint8Array>,
+        special: bool,
+    ) -> Result<Vec<u32>, napi::Error<Code>> {
+        self.registry.with_tokenizer(model, |tokenizer| match text {
+            Either::A(text) => tokenizer.encode(&text, special),
+            Either::B(bytes) => tokenizer.encode_bytes(&bytes, special),
+        })
+    }
+
+    /// Bytes of tokens, at once; control tokens show only with `special`.
+    #[napi(catch_unwind)]
+    pub fn detokenize<'env>(
+        &self,
+        env: &'env Env,
+        model: u32,
+        ids: Uint32Array,
+        special: bool,
+    ) -> Result<BufferSlice<'env>, napi::Error<Code>> {
+        let bytes = self.registry.with_tokenizer(model, |tokenizer| tokenizer.decode(&ids, special))?;
+        BufferSlice::copy_from(env, bytes)
+            .map_err(|error| napi::Error::new(Code::from("INTERNAL"), error.reason.clone()))
+    }
+
+    /// Stops a load, a generation or a question, as soon as its thread looks.
+    #[napi(catch_unwind)]
+    pub fn cancel(&self, request: u32) {
+        let tables = self.registry.lock();
+        if let Some(cancelled) = tables.questions.get(&request) {
+            cancelled.store(true, Ordering::Release);
+        }
+        if let Some((model, outbox)) = tables.generations.get(&request) {
+            outbox.cancel();
+            tables.send(*model, Command::Look);
+        }
+    }
+
+    /// News since the last call.
+    #[napi(catch_unwind)]
+    pub fn take(&self) -> Vec<Event> {
+        let events = self.registry.mailbox.take();
+        let mut tables = self.registry.lock();
+        for event in &events {
+            match event.kind.as_str() {
+                "done" | "failed" => {
+                    tables.questions.remove(&event.request);
+                }
+                "ended" => {
+                    tables.engines.remove(&event.request);
+                    if let Some(thread) = tables.threads.remove(&event.request) {
+                        join(thread); // It is returning already.
+                    }
+                }
+                _ => {}
+            }
+        }
+        events
+    }
+
+    /// A copy of at most `len` bytes from `offset` on of the array with index `array` of an answer.
+    #[napi(catch_unwind)]
+    pub fn copy_out<'env>(
+        &self,
+        env: &'env Env,
+        request: u32,
+        array: u32,
+        offset: i64,
+        len: u32,
+    ) -> napi::Result<BufferSlice<'env>> {
+        let range_start = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.registry
+            .mailbox
+            .copy_out(request, array as usize, range_start, len as usize, |bytes| BufferSlice::copy_from(env, bytes))
+    }
+
+    /// Frees the arrays of an answer.
+    #[napi(catch_unwind)]
+    pub fn free_arrays(&self, request: u32) {
+        self.registry.mailbox.free_arrays(request);
+    }
+
+    /// Starts closing a model; its `ended` event says when all is freed.
+    #[napi(catch_unwind)]
+    pub fn dispose(&self, model: u32) {
+        let engine = self.registry.lock().engines.remove(&model);
+        if let Some(engine) = engine {
+            engine.close();
+        }
+    }
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn question(&self, request: u32) -> Arc<AtomicBool> {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        self.lock().questions.insert(request, Arc::clone(&cancelled));
+        cancelled
+    }
+
+    fn ask(&self, request: u32, model: u32, question: Question) {
+        let cancelled = self.question(request);
+        if !self.lock().send(model, Command::Ask { request, question, cancelled }) {
+            self.mailbox.failed(request, failure(&NodeError::Disposed));
+        }
+    }
+
+    fn with_tokenizer<R>(
+        &self,
+        model: u32,
+        work: impl FnOnce(&crate::tokenizer::Tokenizer) -> R,
+    ) -> Result<R, napi::Error<Code>> {
+        let loaded = self.lock().engines.get(&model).map(|engine| Arc::clone(&engine.loaded));
+        let loaded = loaded.as_deref().and_then(|place| place.get()).ok_or(NodeError::Disposed).map_err(thrown)?;
+        Ok(work(loaded.tokenizer().map_err(thrown)?))
+    }
+
+    /// Stops and joins every thread: the environment is going away, and perhaps this library's code with it.
+    fn stop(&self) {
+        let tables = std::mem::take(&mut *self.lock());
+        for engine in tables.engines.values() {
+            engine.close();
+        }
+        drop(tables.engines);
+        tables.threads.into_values().for_each(join);
+    }
+}
+
+impl Tables {
+    /// Sends a command to a model's thread, unless that has ended.
+    fn send(&self, model: u32, command: Command) -> bool {
+        self.engines.get(&model).is_some_and(|engine| engine.commands.send(command).is_ok())
+    }
+}
+
+fn join(thread: JoinHandle<()>) {
+    // An error is a panic outside `caught`: its message went to stderr, and there is nothing left to clean up.
+    let _panicked = thread.join();
+}
+
+fn text_or_ids(input: Either<String, Uint32Array>) -> Input {
+    match input {
+        Either::A(text) => Input::Text(text),
+        Either::B(ids) => Input::Ids(ids.to_vec()),
+    }
+}
+
+fn text_or_bytes(input: Either<String, Uint8Array>) -> Input {
+    match input {
+        Either::A(text) => Input::Text(text),
+        Either::B(bytes) => Input::Bytes(bytes.to_vec()),
+    }
+}
+
+impl From<LoadOptions> for model::LoadOptions {
+    fn from(options: LoadOptions) -> Self {
+        Self {
+            n_threads: options.threads.map(|n| n as usize),
+            n_ctx: options.context_length.map(|n| n as usize),
+            cache_type: if options.cache_type == "f32" { model::CacheType::F32 } else { model::CacheType::F16 },
+            kernels: options.kernels,
+        }
+    }
+}
+
+impl From<GenerateOptions> for generate::GenerateOptions {
+    fn from(options: GenerateOptions) -> Self {
+        Self {
+            max_tokens: options.max_tokens as usize,
+            sampling: sampling::SamplingOptions {
+                temperature: options.temperature as f32,
+                top_k: options.top_k as usize,
+                top_p: options.top_p as f32,
+                min_p: options.min_p as f32,
+                repeat_penalty: options.repeat_penalty as f32,
+                repeat_last_n: options.repeat_last_n as usize,
+                seed: options.seed as u64,
+            },
+            stop: options.stop,
+            ignore_eos: options.ignore_eos,
+        }
+    }
+}

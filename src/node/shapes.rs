@@ -1,0 +1,150 @@
+//! What crosses the boundary: plain objects with one field per fact.
+//!
+//! Counts of bytes and tokens are `i64`, JavaScript numbers that are exact up to 2^53.
+
+use napi_derive::napi;
+use std::collections::BTreeMap;
+
+#[napi(object)]
+pub struct LoadOptions {
+    pub threads: Option<u32>,
+    pub context_length: Option<u32>,
+    /// `f16` or `f32`.
+    pub cache_type: String,
+    /// A kernel path's name; the best one where absent.
+    pub kernels: Option<String>,
+    /// Only the tokenizer is wanted, so the file may be without tensors.
+    pub vocabulary_only: bool,
+}
+
+#[napi(object)]
+pub struct GenerateOptions {
+    pub max_tokens: u32,
+    pub temperature: f64,
+    pub top_k: u32,
+    pub top_p: f64,
+    pub min_p: f64,
+    pub repeat_penalty: f64,
+    pub repeat_last_n: u32,
+    pub seed: i64,
+    pub stop: Vec<String>,
+    pub ignore_eos: bool,
+    /// Control tokens written in the prompt's text become their ids.
+    pub special: bool,
+}
+
+/// An answer, or news of one, for the request with the number `request`.
+#[napi(object)]
+#[derive(Default)]
+pub struct Event {
+    pub request: u32,
+    /// `done`, `failed`, `progress`, `pieces` (then `drain` has something), or `ended` (the thread of a model).
+    pub kind: String,
+    pub done: Option<i64>,
+    pub total: Option<i64>,
+    pub info: Option<ModelInfo>,
+    pub inspection: Option<Inspection>,
+    pub perplexity: Option<PerplexityScore>,
+    /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
+    pub arrays: Option<Vec<Vec<u32>>>,
+    pub failure: Option<Failure>,
+}
+
+#[napi(object)]
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub code: String,
+    pub message: String,
+}
+
+#[napi(object)]
+#[derive(Clone)]
+pub struct ModelInfo {
+    pub architecture: String,
+    pub name: Option<String>,
+    pub n_layers: u32,
+    pub n_experts: u32,
+    pub n_experts_used: u32,
+    pub n_heads: u32,
+    pub n_kv_heads: u32,
+    pub head_dim: u32,
+    pub embed_dim: u32,
+    pub expert_dim: u32,
+    pub vocab_size: u32,
+    /// What the model was trained for.
+    pub trained_context_length: i64,
+    /// What this instance has room for.
+    pub context_length: u32,
+    pub file_bytes: i64,
+    pub dense_bytes: i64,
+    pub expert_bytes: i64,
+    /// Bytes of the cache of keys and values for each token of a text.
+    pub kv_bytes_per_token: i64,
+    pub threads: u32,
+    pub kernels: String,
+    pub cache_type: String,
+}
+
+#[napi(object)]
+pub struct Inspection {
+    pub architecture: String,
+    pub name: Option<String>,
+    pub n_layers: i64,
+    pub n_experts: i64,
+    pub n_experts_used: i64,
+    pub n_heads: i64,
+    pub n_kv_heads: i64,
+    pub head_dim: i64,
+    pub embed_dim: i64,
+    pub expert_dim: i64,
+    pub vocab_size: i64,
+    pub context_length: i64,
+    pub file_bytes: i64,
+    /// Files that the model is split into.
+    pub n_shards: i64,
+    pub n_tensors: i64,
+    pub n_weights: i64,
+    pub dense_bytes: i64,
+    pub expert_bytes: i64,
+    pub bytes_per_expert: i64,
+    pub expert_bytes_per_token: i64,
+    pub tensor_types: BTreeMap<String, TensorTypeUse>,
+}
+
+#[napi(object)]
+pub struct TensorTypeUse {
+    pub tensors: i64,
+    pub bytes: i64,
+}
+
+#[napi(object)]
+pub struct PerplexityScore {
+    /// Mean negative log-likelihood of a token, in nats.
+    pub nll: f64,
+    pub perplexity: f64,
+    pub tokens: i64,
+}
+
+/// What a generation has made since the last look.
+#[napi(object)]
+pub struct Drained {
+    pub ids: Vec<u32>,
+    /// One text per id.
+    pub texts: Vec<String>,
+    pub outcome: Option<Outcome>,
+    pub failure: Option<Failure>,
+}
+
+#[napi(object)]
+#[derive(Clone)]
+pub struct Outcome {
+    /// `eos`, `stop`, `max-tokens`, `context` or `abort`.
+    pub reason: String,
+    /// What was held back until the end.
+    pub text: String,
+    pub prompt_tokens: i64,
+    pub reused_tokens: i64,
+    pub tokens: i64,
+    pub prompt_ms: f64,
+    pub decode_ms: f64,
+}
