@@ -7,6 +7,7 @@ use super::Product;
 use super::reduce::{pairs, sums_of_four, sums_of_four_and_four};
 use crate::quant::Column;
 use std::arch::x86_64::*;
+use std::hint::black_box;
 use std::ops::Range;
 
 const ROWS: usize = 4;
@@ -218,7 +219,9 @@ fn add_tiles<B: Unpack256, const C: usize>(
         let i = start + i;
         let quants: [&[i8; 256]; C] = std::array::from_fn(|c| &x[c].quants.as_chunks().0[i]);
         let mut products = [[_mm256_setzero_si256(); ROWS]; C];
-        for (j, group) in tile.groups.iter().enumerate() {
+        // Opaque, so that the loop stays a loop: written out, its vectors do not all find a register.
+        let groups: &[_] = black_box(&tile.groups);
+        for (j, group) in groups.iter().enumerate() {
             for c in 0..C {
                 // SAFETY: group `j` of 8 lies within the 256 quants.
                 let x = unsafe { _mm256_loadu_si256(quants[c].as_ptr().add(32 * j).cast()) };
