@@ -22,6 +22,12 @@ pub fn trained_model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("npm/tiny-stories-moe/tiny-qwen3moe-Q4_K_M.gguf")
 }
 
+/// What llama.cpp answered on it.
+#[allow(dead_code)] // As above.
+pub fn trained_answers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("__test__/data/trained/tiny-qwen3moe-Q4_K_M")
+}
+
 /// Name of a model's folder.
 #[allow(dead_code)] // As above.
 pub fn name(folder: &Path) -> String {

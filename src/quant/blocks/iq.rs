@@ -39,11 +39,15 @@ impl BlockIq4Xs {
     /// The eight scales, -32 to 31.
     #[inline(always)]
     pub fn unpacked_scales(&self) -> [i8; 8] {
-        let high = u16::from_le_bytes(self.scales_h);
-        std::array::from_fn(|i| {
-            let low = self.scales_l[i / 2] >> (4 * (i % 2)) & 0x0f;
-            (low | ((high >> (2 * i) & 3) << 4) as u8) as i8 - 32
-        })
+        let high = u64::from(u16::from_le_bytes(self.scales_h));
+        // The 16 bits are moved apart, two to a byte.
+        let high = (high | high << 24) & 0x0000_00ff_0000_00ff;
+        let high = (high | high << 12) & 0x000f_000f_000f_000f;
+        let high = (high | high << 6) & 0x0303_0303_0303_0303;
+        let raw = nibbles(self.scales_l) | high << 4;
+        // 32 is subtracted from each byte; the top bits keep borrows apart.
+        let top = 0x8080_8080_8080_8080;
+        (((raw | top) - 0x2020_2020_2020_2020) ^ top).to_le_bytes().map(|scale| scale as i8)
     }
 }
 
@@ -51,7 +55,7 @@ impl BlockIq3S {
     /// The eight scales, odd numbers from 1 to 31.
     #[inline(always)]
     pub fn unpacked_scales(&self) -> [i8; 8] {
-        std::array::from_fn(|i| 2 * (self.scales[i / 2] >> (4 * (i % 2)) & 0x0f) as i8 + 1)
+        (nibbles(self.scales) << 1 | 0x0101_0101_0101_0101).to_le_bytes().map(|scale| scale as i8)
     }
 
     /// Grid entry `entry` (of 8) of group `group` (of 8): four magnitudes, the first in the lowest byte.
@@ -60,6 +64,15 @@ impl BlockIq3S {
         let low = usize::from(self.qs[8 * group + entry]);
         IQ3_S_GRID[low | usize::from(self.qh[group] >> entry & 1) << 8]
     }
+}
+
+/// The eight halves of four bytes as bytes, the low half of the first in the lowest byte.
+#[inline(always)]
+fn nibbles(bytes: [u8; 4]) -> u64 {
+    let x = u64::from(u32::from_le_bytes(bytes));
+    let x = (x | x << 16) & 0x0000_ffff_0000_ffff;
+    let x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+    (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f
 }
 
 impl Block for BlockIq4Xs {

@@ -94,11 +94,12 @@ impl BlockQ3K {
     /// The 16 scales, without their offset of 32 (0 to 63).
     #[inline(always)]
     pub fn raw_scales(&self) -> [u8; 16] {
-        std::array::from_fn(|i| {
-            let low = self.scales[i % 8] >> (4 * (i / 8)) & 0x0f;
-            let high = self.scales[8 + i % 4] >> (2 * (i / 4)) & 3;
-            low | high << 4
-        })
+        let word = |i: usize| u32::from_le_bytes(std::array::from_fn(|byte| self.scales[4 * i + byte]));
+        let (a, b, upper) = (word(0), word(1), word(2));
+        // Four bytes at a time: a half, and two of the upper bits.
+        let join = |halves: u32, upper: u32| (halves & 0x0f0f_0f0f | (upper & 0x0303_0303) << 4).to_le_bytes();
+        let fours = [join(a, upper), join(b, upper >> 2), join(a >> 4, upper >> 4), join(b >> 4, upper >> 6)];
+        bytemuck::cast(fours)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Four rows are multiplied at once, so that the sums of their lanes and their float factors share instructions.
 
-use super::super::unpack::{GROUP_SCALES, Quants, Scales, Unpack256, even_odd};
+use super::super::unpack::{Quants, Scales, Unpack256, even_odd, prefetch};
 use super::Product;
 use super::reduce::{pairs, sums_of_four, sums_of_four_and_four};
 use crate::quant::Column;
@@ -56,6 +56,9 @@ fn one_column<B: Unpack256>(rows: &[&[B]; ROWS], n_blocks: usize, x: &Column<'_>
                 rows[2].get_unchecked(i),
                 rows[3].get_unchecked(i),
             ];
+            for block in blocks {
+                prefetch(block, ROWS * n_blocks * size_of::<B>());
+            }
             let (scales, factors) = B::scales(blocks);
             let x_sums = even_odd(sums.get_unchecked(i));
             let quants = quants.get_unchecked(i);
@@ -101,14 +104,8 @@ unsafe fn group_product<B: Unpack256, const J: usize>(block: &B, scales: &Scales
     unsafe {
         let x = _mm256_loadu_si256(x.as_ptr().add(32 * J).cast());
         let products = pairs(B::QUANTS, block.group::<J>(), x);
-        _mm256_madd_epi16(products, group_scales::<J>(scales))
+        _mm256_madd_epi16(products, scales.group::<J>())
     }
-}
-
-#[inline(always)]
-unsafe fn group_scales<const J: usize>(scales: &Scales) -> __m256i {
-    // SAFETY: a mask is 32 bytes; the caller has AVX2.
-    unsafe { _mm256_shuffle_epi8(scales.scales, _mm256_loadu_si256(GROUP_SCALES[J].as_ptr().cast())) }
 }
 
 /// Adds what the sums of activations give: to the minimums of a type that has them, else to the products.
@@ -165,8 +162,12 @@ fn many_columns<B: Unpack256>(product: Product<'_>, rows: &[&[B]; ROWS], n_block
         for start in (0..n_blocks).step_by(TILE_BLOCKS) {
             let tiles = &mut tiles[..TILE_BLOCKS.min(n_blocks - start)];
             for (i, tile) in tiles.iter_mut().enumerate() {
+                let blocks = rows.map(|row| &row[start + i]);
+                for block in blocks {
+                    prefetch(block, ROWS * n_blocks * size_of::<B>());
+                }
                 // SAFETY: this function has the features.
-                unsafe { unpack_tile(rows.map(|row| &row[start + i]), tile) };
+                unsafe { unpack_tile(blocks, tile) };
             }
             let (two, one) = columns.as_chunks::<2>();
             let (two_totals, one_total) = totals[..columns.len()].as_chunks_mut::<2>();
@@ -192,14 +193,14 @@ unsafe fn unpack_tile<B: Unpack256>(blocks: [&B; ROWS], tile: &mut Tile) {
         for r in 0..ROWS {
             let (block, scales) = (blocks[r], &scales[r]);
             tile.sum_factors[r] = scales.sum_factors;
-            tile.groups[0][r] = (block.group::<0>(), group_scales::<0>(scales));
-            tile.groups[1][r] = (block.group::<1>(), group_scales::<1>(scales));
-            tile.groups[2][r] = (block.group::<2>(), group_scales::<2>(scales));
-            tile.groups[3][r] = (block.group::<3>(), group_scales::<3>(scales));
-            tile.groups[4][r] = (block.group::<4>(), group_scales::<4>(scales));
-            tile.groups[5][r] = (block.group::<5>(), group_scales::<5>(scales));
-            tile.groups[6][r] = (block.group::<6>(), group_scales::<6>(scales));
-            tile.groups[7][r] = (block.group::<7>(), group_scales::<7>(scales));
+            tile.groups[0][r] = (block.group::<0>(), scales.group::<0>());
+            tile.groups[1][r] = (block.group::<1>(), scales.group::<1>());
+            tile.groups[2][r] = (block.group::<2>(), scales.group::<2>());
+            tile.groups[3][r] = (block.group::<3>(), scales.group::<3>());
+            tile.groups[4][r] = (block.group::<4>(), scales.group::<4>());
+            tile.groups[5][r] = (block.group::<5>(), scales.group::<5>());
+            tile.groups[6][r] = (block.group::<6>(), scales.group::<6>());
+            tile.groups[7][r] = (block.group::<7>(), scales.group::<7>());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Products of the types with blocks of 32, eight rows at once: one float lane a row.
 
-use super::super::unpack::{Quants, Unpack32};
+use super::super::unpack::{Quants, Unpack32, prefetch};
 use super::Product;
 use super::reduce::{pairs, sums_of_eight};
 use crate::quant::Column;
@@ -55,6 +55,9 @@ fn one_column<B: Unpack32>(rows: &[&[B]; ROWS], n_blocks: usize, x: &Column<'_>)
                 rows[6].get_unchecked(i),
                 rows[7].get_unchecked(i),
             ];
+            for block in blocks {
+                prefetch(block, ROWS * n_blocks * size_of::<B>());
+            }
             let activations = x.quants(i);
             let mut products = [_mm256_setzero_si256(); ROWS];
             for r in 0..ROWS {

@@ -217,7 +217,7 @@ unsafe fn q2_k_scales(bytes: &[u8; 16]) -> Scales {
     unsafe {
         let (both, mask) = (even_odd_bytes(bytes), _mm_set1_epi8(0x0f));
         let mins = _mm_and_si128(_mm_srli_epi16::<4>(both), mask);
-        Scales { scales: _mm256_cvtepu8_epi16(_mm_and_si128(both, mask)), sum_factors: _mm256_cvtepu8_epi16(mins) }
+        Scales::new(_mm256_cvtepu8_epi16(_mm_and_si128(both, mask)), _mm256_cvtepu8_epi16(mins))
     }
 }
 
@@ -227,7 +227,7 @@ unsafe fn offset_scales<const OFFSET: i16>(scales: &[i8; 16]) -> Scales {
     // SAFETY: the caller has AVX2.
     unsafe {
         let scales = _mm256_cvtepi8_epi16(even_odd_bytes(bytemuck::cast_ref(scales)));
-        Scales { scales, sum_factors: _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)) }
+        Scales::new(scales, _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)))
     }
 }
 
@@ -238,7 +238,7 @@ unsafe fn eight_scales<const OFFSET: i16>(scales: [i8; 8]) -> Scales {
     unsafe {
         let scales = i64::from_le_bytes(scales.map(|scale| scale as u8));
         let scales = _mm256_cvtepi8_epi16(_mm_set1_epi64x(scales));
-        Scales { scales, sum_factors: _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)) }
+        Scales::new(scales, _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)))
     }
 }
 
@@ -286,10 +286,10 @@ unsafe fn scales_and_mins_of_four(heads: [&[u8; 16]; 4]) -> ([Scales; 4], __m256
         let m23 = _mm256_broadcastsi128_si256(_mm_unpackhi_epi32(mins_low, mins_high));
         let zero = _mm256_setzero_si256();
         let scales = [
-            Scales { scales: _mm256_unpacklo_epi8(s01, zero), sum_factors: _mm256_unpacklo_epi8(m01, zero) },
-            Scales { scales: _mm256_unpackhi_epi8(s01, zero), sum_factors: _mm256_unpackhi_epi8(m01, zero) },
-            Scales { scales: _mm256_unpacklo_epi8(s23, zero), sum_factors: _mm256_unpacklo_epi8(m23, zero) },
-            Scales { scales: _mm256_unpackhi_epi8(s23, zero), sum_factors: _mm256_unpackhi_epi8(m23, zero) },
+            Scales::new(_mm256_unpacklo_epi8(s01, zero), _mm256_unpacklo_epi8(m01, zero)),
+            Scales::new(_mm256_unpackhi_epi8(s01, zero), _mm256_unpackhi_epi8(m01, zero)),
+            Scales::new(_mm256_unpacklo_epi8(s23, zero), _mm256_unpacklo_epi8(m23, zero)),
+            Scales::new(_mm256_unpackhi_epi8(s23, zero), _mm256_unpackhi_epi8(m23, zero)),
         ];
         (scales, factors)
     }

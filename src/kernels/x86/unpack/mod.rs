@@ -7,6 +7,7 @@ mod blocks_256;
 mod blocks_32;
 
 use crate::quant::blocks::Block;
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// What the bytes of a quant vector mean.
@@ -40,16 +41,48 @@ pub(super) trait Unpack32: Block {
     }
 }
 
-/// Integer scales of a block of 256, as 16-bit lanes: low half `scale[0], scale[2] .. scale[14]`, high half the odd ones
-/// (scale `i` belongs to elements `16 i .. 16 i + 16`). So a byte shuffle of lane `j` gives the scales of group `j` of 32
-/// elements, half for half.
+/// Integer scales of a block of 256. Scale `k` belongs to elements `16 k .. 16 k + 16`; even scales are in the lower halves
+/// of the registers, odd ones in the upper halves, so that one shuffle gives a group of 32 elements its two scales.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scales {
-    /// The scales.
-    pub scales: __m256i,
-    /// What is multiplied with the sums of 16 activations: the minimums where the format has them, else scales times
-    /// minus the offset of the quants.
+    /// Scales of groups 0 to 3, each twice in 16-bit lanes: `s0 s0 s2 s2 s4 s4 s6 s6 | s1 s1 s3 s3 s5 s5 s7 s7`.
+    low: __m256i,
+    /// Scales of groups 4 to 7.
+    high: __m256i,
+    /// What is multiplied with the sums of 16 activations, in the order of [`even_odd`]: the minimums where the format
+    /// has them, else scales times minus the offset of the quants.
     pub sum_factors: __m256i,
+}
+
+impl Scales {
+    /// Scales from 16-bit lanes `s0 s2 .. s14 | s1 s3 .. s15`.
+    #[inline(always)]
+    unsafe fn new(scales: __m256i, sum_factors: __m256i) -> Self {
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            let (low, high) = (_mm256_unpacklo_epi16(scales, scales), _mm256_unpackhi_epi16(scales, scales));
+            let (low, high) = (opaque(low), opaque(high));
+            Self { low, high, sum_factors }
+        }
+    }
+
+    /// Scales of the 16-bit lanes of group `J` of 32 elements, of which each lane holds two.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    pub unsafe fn group<const J: usize>(&self) -> __m256i {
+        let from = if J < 4 { self.low } else { self.high };
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            match J % 4 {
+                0 => _mm256_shuffle_epi32::<0b00_00_00_00>(from),
+                1 => _mm256_shuffle_epi32::<0b01_01_01_01>(from),
+                2 => _mm256_shuffle_epi32::<0b10_10_10_10>(from),
+                _ => _mm256_shuffle_epi32::<0b11_11_11_11>(from),
+            }
+        }
+    }
 }
 
 /// A block of 256 elements with integer scales.
@@ -68,16 +101,27 @@ pub(super) trait Unpack256: Block {
     unsafe fn scales(blocks: [&Self; 4]) -> ([Scales; 4], __m256);
 }
 
-/// Shuffles that give all 16 lanes the scales of group `j` from [`Scales`].
-pub(super) static GROUP_SCALES: [[u8; 32]; 8] = {
-    let mut masks = [[0; 32]; 8];
-    let mut i = 0;
-    while i < 8 * 32 {
-        masks[i / 32][i % 32] = (2 * (i / 32) + i % 2) as u8;
-        i += 1;
+/// The same value, which the compiler does not know to be so.
+///
+/// It would join the shuffles that make [`Scales`] with those of [`Scales::group`] to shuffles of 16-bit lanes, of which a
+/// group then takes two.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn opaque(mut x: __m256i) -> __m256i {
+    // SAFETY: the text is an empty comment; the register is left as it was.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) x, options(pure, nomem, nostack, preserves_flags)) };
+    x
+}
+
+/// Asks for the cache lines that a block `ahead` bytes after `block` takes; the address need not be valid.
+#[inline(always)]
+pub(super) fn prefetch<B>(block: *const B, ahead: usize) {
+    let at = block.cast::<i8>().wrapping_add(ahead);
+    for line in (0..size_of::<B>()).step_by(64) {
+        // SAFETY: a prefetch has no effect but on speed, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line)) };
     }
-    masks
-};
+}
 
 /// Sums of 16 activations in the order of [`Scales`]: even ones in the low half, odd ones in the high half.
 #[inline(always)]
