@@ -52,10 +52,8 @@ impl Mailbox {
     }
 
     pub(super) fn done(&self, request: u32, answer: Event) {
-        self.post(|contents| {
-            contents.progress.remove(&request);
-            contents.answers.push(Event { request, kind: "done".to_owned(), ..answer });
-        });
+        // Progress that still waits is taken first, so a watcher sees the whole.
+        self.post(|contents| contents.answers.push(Event { request, kind: "done".to_owned(), ..answer }));
     }
 
     /// Answers with `arrays` of the given shapes, which wait for `copy_out`.

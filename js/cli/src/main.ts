@@ -12,11 +12,13 @@ const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as cons
 
 /** Runs the command line `args` and sets the process's exit code. */
 export async function run(args: string[]): Promise<void> {
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-    // The reader has seen enough (`clutor generate | head`).
-    if (error.code === "EPIPE") process.exit(exitCodes.success);
-    throw error;
-  });
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on("error", (error: NodeJS.ErrnoException) => {
+      // The reader has seen enough (`clutor generate | head`).
+      if (error.code === "EPIPE") process.exit(exitCodes.success);
+      throw error;
+    });
+  }
   try {
     await program().parseAsync(args, { from: "user" });
   } catch (error) {
@@ -30,8 +32,7 @@ function program(): Command {
     .option("--verbose", "show where an error came from")
     .version("0.1.0", "-V, --version")
     .helpCommand(false)
-    .addHelpText("after", "\nEvery flag has an environment twin: --top-k is CLUTOR_TOP_K. A flag counts more.")
-    .action(() => clutor.help({ error: true }));
+    .addHelpText("after", "\nEvery flag has an environment twin: --top-k is CLUTOR_TOP_K. A flag counts more.");
   clutor.addCommand(generateCommand());
   clutor.addCommand(inspectCommand());
   clutor.addCommand(tokenizeCommand());

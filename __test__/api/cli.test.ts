@@ -1,0 +1,279 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { path as builtIn } from "@clutor/tiny-stories-moe";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+
+const clutor = join(dirname(createRequire(import.meta.url).resolve("@clutor/cli/package.json")), "bin", "clutor.js");
+let folder: string;
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "clutor-test-"));
+});
+
+afterAll(() => rmSync(folder, { recursive: true }));
+
+interface Ended {
+  code: number | null;
+  out: string;
+  err: string;
+}
+
+async function run(args: string[], { input = "", env = {} }: { input?: string; env?: object } = {}): Promise<Ended> {
+  const child = spawn(process.execPath, [clutor, ...args], { env: { ...process.env, NO_COLOR: "1", ...env } });
+  child.stdin.on("error", () => {}); // A command that takes no input may be gone already.
+  child.stdin.end(input);
+  const ended = { out: "", err: "" };
+  child.stdout.setEncoding("utf8").on("data", (text) => {
+    ended.out += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text) => {
+    ended.err += text;
+  });
+  const [code] = await once(child, "close");
+  return { code: code as number | null, ...ended };
+}
+
+const greedy = ["--temp", "0", "-n", "20", "-m", builtIn];
+
+describe("clutor generate", () => {
+  it("writes the text to stdout and nothing else", async () => {
+    const { code, out, err } = await run(["generate", "Once upon a time", ...greedy]);
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    expect(out.length).toBeGreaterThan(10);
+  });
+
+  it("takes the prompt from the argument, a flag, a file, or standard input", async () => {
+    const file = join(folder, "prompt.txt");
+    writeFileSync(file, "Once upon a time\n");
+    const { out } = await run(["generate", "Once upon a time", ...greedy]);
+    expect((await run(["generate", "-p", "Once upon a time", ...greedy])).out).toBe(out);
+    expect((await run(["generate", "-f", file, ...greedy])).out).toBe(out);
+    expect((await run(["generate", ...greedy], { input: "Once upon a time\n" })).out).toBe(out);
+  });
+
+  it("gives one object with --json", async () => {
+    const { out } = await run(["generate", "Once upon a time", ...greedy, "--json"]);
+    const result = JSON.parse(out);
+    expect(result).toMatchObject({ promptTokens: 4, tokens: 20, finishReason: "max-tokens" });
+    expect(result.ids).toHaveLength(20);
+    for (const name of ["promptMs", "decodeMs", "tokensPerSecond", "peakRssBytes"]) {
+      expect(result[name], name).toBeGreaterThan(0);
+    }
+  });
+
+  it("says in one line on stderr that it uses the built-in model where none is given", async () => {
+    const { out, err } = await run(["generate", "Once upon a time", "--temp", "0", "-n", "20"]);
+    expect(err).toMatch(/^clutor: no --model given.*tiny-stories-moe.*\n$/);
+    expect(out).toBe((await run(["generate", "Once upon a time", ...greedy])).out);
+  });
+
+  it("takes every flag from the environment too, and a flag counts more", async () => {
+    const env = { CLUTOR_MODEL: builtIn, CLUTOR_TEMP: "0", CLUTOR_TOKENS: "5", CLUTOR_JSON: "1" };
+    const five = JSON.parse((await run(["generate", "Once upon a time"], { env })).out);
+    expect(five.tokens).toBe(5);
+    expect(JSON.parse((await run(["generate", "Once upon a time", "-n", "3"], { env })).out).tokens).toBe(3);
+  });
+
+  it("has its first text within half a second of its start", async () => {
+    await run(["generate", "Once upon a time", ...greedy]); // The files are in memory now.
+    const waits: number[] = [];
+    for (let i = 0; i < 5; i += 1) {
+      const start = performance.now();
+      const child = spawn(process.execPath, [clutor, "generate", "Once upon a time", ...greedy]);
+      await once(child.stdout, "data");
+      waits.push(performance.now() - start);
+      await once(child, "close");
+    }
+    // The least: this is about the program, not about what else the machine does.
+    expect(Math.min(...waits)).toBeLessThan(500);
+  });
+
+  it("ends with 130 on Ctrl-C, at once and without a word", async () => {
+    const child = spawn(process.execPath, [clutor, "generate", "Once", "--ignore-eos", "-m", builtIn]);
+    await once(child.stdout, "data");
+    child.stdout.pause();
+    child.kill("SIGINT");
+    child.stdout.resume();
+    let err = "";
+    child.stderr.on("data", (text) => {
+      err += text;
+    });
+    const [code] = await once(child, "close");
+    expect({ code, err }).toEqual({ code: 130, err: "" });
+  });
+
+  it("ends quietly when its reader goes away", async () => {
+    const child = spawn(process.execPath, [clutor, "generate", "Once", "--ignore-eos", "-m", builtIn]);
+    await once(child.stdout, "data");
+    child.stdout.destroy();
+    let err = "";
+    child.stderr.on("data", (text) => {
+      err += text;
+    });
+    const [code] = await once(child, "close");
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+  });
+});
+
+describe("a failure", () => {
+  it("is one line with a code on stderr and exit code 1", async () => {
+    const absent = join(folder, "absent.gguf");
+    for (const args of [
+      ["generate", "Once", "-m", absent],
+      ["inspect", absent],
+      ["tokenize", "Once", "-m", absent],
+      ["logits", "--ids", "1", "--out", folder, "-m", absent],
+      ["generate", "-f", absent],
+    ]) {
+      const { code, out, err } = await run(args);
+      expect({ code, out }, args.join(" ")).toEqual({ code: 1, out: "" });
+      expect(err.trimEnd()).toMatch(/^clutor: FILE_NOT_FOUND: [^\n]*absent\.gguf[^\n]*$/);
+    }
+  });
+
+  it("shows where it came from with --verbose", async () => {
+    const { err } = await run(["inspect", join(folder, "absent.gguf"), "--verbose"]);
+    expect(err).toMatch(/^clutor: FILE_NOT_FOUND: .*\n(.*\n)+/);
+  });
+
+  it.each([
+    ["an unknown command", ["generat"], "did you mean generate?"],
+    ["an unknown flag", ["generate", "x", "--tmep", "1"], "did you mean --temp?"],
+    ["a value that is none", ["generate", "x", "-n", "many"], "whole number"],
+    ["a missing value", ["generate", "x", "--temp"], "argument missing"],
+    ["a choice that is none", ["generate", "x", "--cache-type", "f64"], "f16, f32"],
+    ["two prompts", ["generate", "x", "-p", "y"], "one prompt"],
+    ["too many arguments", ["inspect", "x", "y"], "too many arguments"],
+    ["no ids", ["logits", "--out", "x"], "--ids"],
+    ["ids that are none", ["logits", "--out", "x", "--ids", "1,b"], "`b` is not a token id"],
+  ])("that is wrong usage is one line and exit code 2: %s", async (_, args, message) => {
+    const { code, out, err } = await run(args);
+    expect({ code, out }).toEqual({ code: 2, out: "" });
+    expect(err).toMatch(/^clutor: USAGE: [^\n]*\n$/);
+    expect(err).toContain(message);
+  });
+
+  it("never colours where NO_COLOR is set or stderr is no terminal", async () => {
+    expect((await run(["generat"], { env: { NO_COLOR: "" } })).err).not.toContain("\u001b");
+  });
+});
+
+describe("clutor inspect", () => {
+  it("gives one object with --json", async () => {
+    const found = JSON.parse((await run(["inspect", builtIn, "--json"])).out);
+    const names =
+      "architecture name nLayers nExperts nExpertsUsed nHeads nKvHeads headDim embedDim expertDim vocabSize contextLength " +
+      "fileBytes denseBytes expertBytes bytesPerExpert expertBytesPerToken tensorTypes";
+    for (const name of names.split(" ")) expect(found, name).toHaveProperty(name);
+  });
+
+  it("lists the kernels of this processor, and CLUTOR_KERNELS chooses one without changing the text", async () => {
+    const names = (await run(["inspect", "--kernels"])).out.trim().split("\n");
+    expect(names).toContain("scalar");
+    const texts = new Set<string>();
+    for (const name of names) {
+      const { code, out } = await run(["generate", "Once", ...greedy], { env: { CLUTOR_KERNELS: name } });
+      expect(code).toBe(0);
+      texts.add(out);
+    }
+    expect(texts.size).toBe(1);
+    const { code, err } = await run(["generate", "Once", ...greedy], { env: { CLUTOR_KERNELS: "none" } });
+    expect({ code, err: err.slice(0, 16) }).toEqual({ code: 1, err: "clutor: KERNELS:" });
+  });
+});
+
+describe("clutor tokenize", () => {
+  it("gives ids, and text with --decode", async () => {
+    const ids = (await run(["tokenize", "a little fox", "-m", builtIn])).out;
+    expect(ids).toMatch(/^\d+( \d+)*\n$/);
+    expect((await run(["tokenize", ids, "--decode", "-m", builtIn])).out).toBe("a little fox");
+  });
+
+  it("answers line by line with --jsonl", async () => {
+    const lines = [
+      { text: "a\u2028b<|endoftext|>", special: true },
+      { hex: "66ff78" },
+      { text: "" },
+      { neither: 1 },
+      { text: "fox".repeat(10_000) },
+    ];
+    const input = `${lines.map((line) => JSON.stringify(line)).join("\n")}\nno JSON`;
+    const { code, out } = await run(["tokenize", "--jsonl", "-m", builtIn], { input });
+    const answers = out
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    expect(answers).toHaveLength(6);
+    expect(answers[0].ids.at(-1)).toBe(4093);
+    expect(answers[2]).toEqual({ ids: [] });
+    expect(answers[3]).toHaveProperty("error");
+    expect(answers[5]).toHaveProperty("error");
+    expect(code).toBe(1);
+
+    const back = await run(["tokenize", "--jsonl", "--decode", "-m", builtIn], {
+      input: answers
+        .filter(({ ids }) => ids)
+        .map((answer) => JSON.stringify(answer))
+        .join("\n"),
+    });
+    const texts = back.out
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    expect(texts[0]).toMatchObject({ text: "a\u2028b<|endoftext|>" });
+    expect(texts[1]).toEqual({ hex: "66efbfbd78", text: "f\ufffdx" });
+    expect(texts[3].text).toBe("fox".repeat(10_000));
+    expect(back.code).toBe(0);
+  });
+});
+
+describe("clutor logits", () => {
+  it("writes NumPy files of the stated types and shapes", async () => {
+    const out = join(folder, "new", "logits");
+    const { code } = await run(["logits", "-m", builtIn, "--ids", "100,200,300", "--out", out]);
+    expect(code).toBe(0);
+    const header = (name: string) => {
+      const file = readFileSync(join(out, name));
+      expect(file.subarray(0, 8).toString("latin1")).toBe("\x93NUMPY\x01\x00");
+      const end = 10 + file.readUInt16LE(8);
+      expect(end % 64).toBe(0);
+      const text = file.subarray(10, end).toString("latin1");
+      const values =
+        /\((.*)\)/
+          .exec(text)?.[1]
+          ?.split(",")
+          .filter((word) => word.trim() !== "") ?? [];
+      expect(file.length - end).toBe(4 * values.reduce((product, n) => product * Number(n), 1));
+      return text.trimEnd();
+    };
+    expect(header("logits.npy")).toBe("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4096), }");
+    expect(header("tokens.npy")).toBe("{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }");
+    expect(header("router_logits.npy")).toContain("'<f4', 'fortran_order': False, 'shape': (3, 4, 16)");
+    expect(header("topk.npy")).toContain("'<i4', 'fortran_order': False, 'shape': (3, 4, 4)");
+    expect(header("weights.npy")).toContain("'<f4', 'fortran_order': False, 'shape': (3, 4, 4)");
+  });
+
+  it("gives the same numbers from --ids-file and with any --batch", async () => {
+    const ids = join(folder, "ids.txt");
+    writeFileSync(ids, "100 200\n300\n");
+    const [a, b] = [join(folder, "a"), join(folder, "b")];
+    await run(["logits", "-m", builtIn, "--ids", "100,200,300", "--out", a]);
+    await run(["logits", "-m", builtIn, "--ids-file", ids, "--batch", "1", "--out", b]);
+    expect(readFileSync(join(b, "logits.npy")).equals(readFileSync(join(a, "logits.npy")))).toBe(true);
+  });
+});
+
+describe("clutor perplexity", () => {
+  it("gives nll, perplexity and the tokens scored", async () => {
+    const text = join(folder, "text.txt");
+    writeFileSync(text, "Once upon a time there was a little fox who lived in the wood with his mother.\n".repeat(20));
+    const { out } = await run(["perplexity", "-m", builtIn, "--file", text, "--ctx", "64", "--json"]);
+    const score = JSON.parse(out);
+    expect(score.perplexity).toBeCloseTo(Math.exp(score.nll), 6);
+    expect(score.tokens).toBeGreaterThan(300);
+  });
+});
