@@ -5,6 +5,7 @@ mod blocks_32;
 mod numbers;
 mod quantize;
 mod reduce;
+mod tiles_256;
 
 use super::super::{Kernels, OutColumns, assert_shapes, scalar};
 use crate::math;
