@@ -119,3 +119,32 @@ pub(super) unsafe fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
         ]
     }
 }
+
+/// Products of 16 quants of each of eight rows, four a vector, and 16 activations, added and scaled: a lane is a row.
+#[inline(always)]
+pub(super) unsafe fn scaled_sum(kind: Quants, quads: [__m256i; 4], x: *const i8, scales: __m256i) -> __m256i {
+    // SAFETY: 16 activations can be read, by the caller, who has AVX2.
+    unsafe {
+        let x = x.cast::<i32>();
+        let a = pairs(kind, quads[0], _mm256_set1_epi32(x.read_unaligned()));
+        let b = pairs(kind, quads[1], _mm256_set1_epi32(x.add(1).read_unaligned()));
+        let c = pairs(kind, quads[2], _mm256_set1_epi32(x.add(2).read_unaligned()));
+        let d = pairs(kind, quads[3], _mm256_set1_epi32(x.add(3).read_unaligned()));
+        // Pairs are at most 2 · 127 times the largest quant: of 31, four fit 16 bits; of 63, two.
+        match kind {
+            Quants::Above(32) => {
+                let (ab, cd) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+                _mm256_add_epi32(_mm256_madd_epi16(ab, scales), _mm256_madd_epi16(cd, scales))
+            }
+            Quants::Above(_) => {
+                let sum = _mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+                _mm256_madd_epi16(sum, scales)
+            }
+            Quants::Signed => {
+                let ab = _mm256_add_epi32(_mm256_madd_epi16(a, scales), _mm256_madd_epi16(b, scales));
+                let cd = _mm256_add_epi32(_mm256_madd_epi16(c, scales), _mm256_madd_epi16(d, scales));
+                _mm256_add_epi32(ab, cd)
+            }
+        }
+    }
+}

@@ -10,7 +10,7 @@
 
 use super::super::unpack::{Quants, Unpack256, even_odd, prefetch};
 use super::Product;
-use super::reduce::{pairs, transpose};
+use super::reduce::{scaled_sum, transpose};
 use crate::quant::Column;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -159,7 +159,7 @@ fn add_tiles<B: Unpack256, const C: usize>(
                     // SAFETY: 16 activations from `32 j + 16 half` on lie within the 256; this function has AVX2.
                     unsafe {
                         let at = quants[c].as_ptr().add(32 * j + 16 * half);
-                        let sum = scaled_sum::<B>(quads, at, scales[half]);
+                        let sum = scaled_sum(B::QUANTS, quads, at, scales[half]);
                         products[c] = _mm256_add_epi32(products[c], sum);
                     }
                 }
@@ -190,35 +190,6 @@ fn add_tiles<B: Unpack256, const C: usize>(
                 false => min_total,
             };
             totals[c] = (total, min_total);
-        }
-    }
-}
-
-/// Products of 16 quants of each row and 16 activations, added and scaled.
-#[inline(always)]
-unsafe fn scaled_sum<B: Unpack256>(quads: [__m256i; 4], x: *const i8, scales: __m256i) -> __m256i {
-    // SAFETY: 16 activations can be read, by the caller, who has AVX2.
-    unsafe {
-        let x = x.cast::<i32>();
-        let a = pairs(B::QUANTS, quads[0], _mm256_set1_epi32(x.read_unaligned()));
-        let b = pairs(B::QUANTS, quads[1], _mm256_set1_epi32(x.add(1).read_unaligned()));
-        let c = pairs(B::QUANTS, quads[2], _mm256_set1_epi32(x.add(2).read_unaligned()));
-        let d = pairs(B::QUANTS, quads[3], _mm256_set1_epi32(x.add(3).read_unaligned()));
-        // Pairs are at most 2 · 127 times the largest quant: of 31, four fit 16 bits; of 63, two.
-        match B::QUANTS {
-            Quants::Above(32) => {
-                let (ab, cd) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
-                _mm256_add_epi32(_mm256_madd_epi16(ab, scales), _mm256_madd_epi16(cd, scales))
-            }
-            Quants::Above(_) => {
-                let sum = _mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
-                _mm256_madd_epi16(sum, scales)
-            }
-            Quants::Signed => {
-                let ab = _mm256_add_epi32(_mm256_madd_epi16(a, scales), _mm256_madd_epi16(b, scales));
-                let cd = _mm256_add_epi32(_mm256_madd_epi16(c, scales), _mm256_madd_epi16(d, scales));
-                _mm256_add_epi32(ab, cd)
-            }
         }
     }
 }
