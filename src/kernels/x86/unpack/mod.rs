@@ -90,7 +90,7 @@ impl Scales {
 /// # Safety
 /// Methods may only be called on a processor with AVX2 and F16C.
 pub(super) trait Unpack256: Block {
-    /// Meaning of [`group`](Self::group).
+    /// Meaning of [`group`](Self::group). Unsigned quants are below 32, or below 64 where they are above by 32.
     const QUANTS: Quants;
 
     /// The 32 quants of group `J` of 8, in order.
