@@ -153,7 +153,8 @@ fn round(x: [__m256; 4], inverse: f32, quants: &mut [i8; 32]) -> [i16; 2] {
     [_mm256_extract_epi32::<0>(ones) as i16, _mm256_extract_epi32::<4>(ones) as i16]
 }
 
-/// As `round_to_i8` of the scalar code, for eight products of `x` and `inverse`; the order of the operands decides what NaN gives.
+/// As `round_to_i8` of the scalar code, for eight products of `x` and `inverse`; the order of the operands decides what
+/// NaN gives.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn round_eight(x: __m256, inverse: f32) -> __m256i {
