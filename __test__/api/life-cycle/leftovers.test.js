@@ -143,3 +143,22 @@ test("leaving the loop idles the processor within one token", async () => {
   await wait(300);
   assert.ok(busyMs() - before < 60, `busy for ${busyMs() - before} ms of 300`);
 });
+
+test("cancelling while the prompt is read stops between two layers", async () => {
+  const slow = await Model.load(path, { threads: 1 });
+  const prompt = (i) => Array.from({ length: 500 }, (_, at) => (at === 0 ? i : 100 + (at % 900)));
+  const { promptMs } = await slow.generate(prompt(1), { maxTokens: 1 });
+  const waits = [];
+  for (let i = 2; i < 8; i += 1) {
+    const generation = slow.generate(prompt(i), endless);
+    await wait(promptMs / 10);
+    const start = performance.now();
+    await generation.cancel();
+    waits.push(performance.now() - start);
+    assert.deepEqual([generation.finishReason, generation.ids], ["abort", []]);
+  }
+  await slow.dispose();
+  // The model has 4 layers. The least of several: this is about the program, not about what else the machine does.
+  console.log(`# the prompt takes ${promptMs.toFixed(1)} ms, cancelling it ${Math.min(...waits).toFixed(1)} ms`);
+  assert.ok(Math.min(...waits) < promptMs / 2, `${waits} ms of ${promptMs}`);
+});
