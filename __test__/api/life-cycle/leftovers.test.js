@@ -102,6 +102,23 @@ test("a worker that is terminated in the middle leaves nothing, and the main thr
   await model.dispose();
 });
 
+test("workers that alone load the engine may be terminated, whoever is the last to let go of it", async () => {
+  const source = `
+    import { Worker } from "node:worker_threads";
+    for (let i = 0; i < 30; i += 1) {
+      const url = new URL("./endless-worker.js", ${JSON.stringify(import.meta.url)});
+      const worker = new Worker(url, { execArgv: [] });
+      await new Promise((resolve) => (i % 3 === 0 ? setTimeout(resolve, 5 * i) : worker.once("message", resolve)));
+      await worker.terminate();
+    }
+    const { Model } = await import("@clutor/core");
+    const { path } = await import("@clutor/tiny-stories-moe");
+    const model = await Model.load(path);
+    await model.generate("Once", { maxTokens: 5 });
+  `;
+  assert.deepEqual(await runModule(source), { code: 0, out: "", err: "" });
+});
+
 test("the process ends by itself with code 0, with and without dispose, in the middle or after the work", async () => {
   const start = `
     import { Model } from "@clutor/core";
