@@ -97,7 +97,12 @@ impl Product {
         let part = (PART_BYTES.min(bytes) / row_bytes / 8 * 8).max(8);
         let rows = bytes / row_bytes / part * part;
         // Bytes without set exponent bits in any f16: scales are small and never infinite or NaN.
-        let bytes = (0..rows * row_bytes).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8 & 0x3b).collect();
+        let mut bytes: Vec<u8> =
+            (0..rows * row_bytes).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8 & 0x3b).collect();
+        if ty == TensorType::MXFP4 {
+            // Its scale is a whole exponent; those of models lie near 2^-7, and tiny ones would cost subnormal arithmetic.
+            bytes.iter_mut().step_by(ty.block_bytes()).for_each(|exponent| *exponent = 120);
+        }
         let mut x = Activations::new();
         x.resize(ty.activation_format().expect("the type can be multiplied"), COLS, n);
         let values = values();

@@ -35,6 +35,7 @@ pub fn name(folder: &Path) -> String {
 }
 
 /// Loads `path` with an f32 cache.
+#[allow(dead_code)] // As above.
 pub fn load(path: &Path, kernels: &str, n_threads: usize) -> Model {
     let options = LoadOptions {
         n_threads: Some(n_threads),

@@ -182,6 +182,25 @@ proptest! {
 }
 
 #[test]
+fn long_rows_and_many_columns_have_the_same_bits_on_every_path() {
+    // Longer than what a path unpacks at once, more columns than share it, and an odd rest of each.
+    let (rows, cols, n) = (9, 256 * 19, 131);
+    let scalar = by_name("scalar").unwrap();
+    for ty in multipliable() {
+        let random = &mut Random(3);
+        let bytes = weights(ty, rows, cols, random);
+        let w = WeightRows::new(ty, &bytes, rows, cols);
+        let x = activations(scalar, ty.activation_format().unwrap(), cols, 5, 4);
+        let columns: Vec<u32> = (0..n).map(|_| random.below(5) as u32).collect();
+        let right = product(scalar, &w, 0..rows, &x, &columns);
+        for path in available() {
+            let out = product(path, &w, 0..rows, &x, &columns);
+            assert_eq!(bits(&out), bits(&right), "{} {ty}", path.name());
+        }
+    }
+}
+
+#[test]
 fn a_product_is_close_to_that_of_the_decoded_weights() {
     let (rows, cols) = (3, 512);
     for ty in multipliable() {

@@ -25,11 +25,12 @@ pub fn exp(x: f32) -> f32 {
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = p.mul_add(r, coefficient);
     }
-    // `n` is within -126..=128, or NaN, which becomes 0 and leaves `p` NaN.
-    let n = n as i32;
+    // `n` is within -126..=128: added to 1.5 · 2^23 it lands in the lowest bits. A cast would keep the compiler from making
+    // vectors, as it checks for NaN and overflow; a NaN gives any number here, and `p` stays NaN.
+    let n = (n + 12_582_912.0).to_bits().wrapping_sub(12_582_912.0f32.to_bits()) as i32;
     let half = n >> 1;
-    let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
-    let result = p * power(half) * power(n - half);
+    let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
+    let result = p * power(half) * power(n.wrapping_sub(half));
     if x < SMALLEST {
         0.0
     } else if x > LARGEST {

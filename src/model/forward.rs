@@ -153,10 +153,10 @@ impl Model {
     /// `x += experts(norm(x))`.
     fn experts(&self, workspace: &mut Workspace, layer: usize, observer: Option<&mut dyn RoutingObserver>) {
         let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
-        let Workspace { x, normed, quantized, hidden, moe, .. } = workspace;
+        let Workspace { x, normed, quantized, moe, .. } = workspace;
         compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
-        let block = MoeLayer { config, files: &self.files, experts: &*self.experts, layer, weights };
-        block.add(&compute, normed, x, quantized, hidden, moe, observer);
+        let block = MoeLayer { compute, config, files: &self.files, experts: &*self.experts, layer, weights };
+        block.add(normed, x, quantized, moe, observer);
     }
 
     /// Logits of the tokens that want them.

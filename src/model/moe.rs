@@ -13,6 +13,7 @@ use crate::routing::choose;
 
 /// The layer that is computed.
 pub(super) struct MoeLayer<'a> {
+    pub compute: Compute<'a>,
     pub config: &'a Config,
     pub files: &'a MappedGguf,
     pub experts: &'a dyn ExpertSource,
@@ -27,36 +28,27 @@ impl MoeLayer<'_> {
     /// the likeliest on, and the sum is added to `x`.
     pub fn add(
         &self,
-        compute: &Compute<'_>,
         normed: &[f32],
         x: &mut [f32],
         quantized: &mut QuantizedSet,
-        hidden: &mut QuantizedSet,
         buffers: &mut MoeBuffers,
         observer: Option<&mut dyn RoutingObserver>,
     ) {
         let n_tokens = x.len() / self.config.embed_dim;
-        self.route(compute, normed, n_tokens, quantized, buffers);
+        self.route(normed, n_tokens, quantized, buffers);
         if let Some(observer) = observer {
             observer.routed(self.layer, &buffers.router_logits, &buffers.choices);
         }
         let groups = Groups::of(&buffers.choices, self.config.routing.n_used);
-        self.expand(compute, normed, &groups, quantized, buffers);
-        self.contract(compute, &groups, hidden, buffers);
-        self.combine(compute, &groups, buffers, x);
+        self.expand(normed, &groups, quantized, buffers);
+        self.contract(&groups, buffers);
+        self.combine(&groups, buffers, x);
     }
 
     /// Router logits and choices of every token.
-    fn route(
-        &self,
-        compute: &Compute<'_>,
-        normed: &[f32],
-        n_tokens: usize,
-        quantized: &mut QuantizedSet,
-        buffers: &mut MoeBuffers,
-    ) {
+    fn route(&self, normed: &[f32], n_tokens: usize, quantized: &mut QuantizedSet, buffers: &mut MoeBuffers) {
         let (n_experts, router) = (self.config.n_experts, &self.weights.ffn_gate_inp);
-        compute.matrices(self.files, &[router], normed, n_tokens, quantized, &mut [&mut buffers.router_logits]);
+        self.compute.matrices(self.files, &[router], normed, n_tokens, quantized, &mut [&mut buffers.router_logits]);
         buffers.choices.clear();
         let probs = resize(&mut buffers.probs, n_experts);
         for logits in buffers.router_logits.chunks_exact(n_experts) {
@@ -66,18 +58,11 @@ impl MoeLayer<'_> {
     }
 
     /// Gate and up of every pair of token and expert, joined by `silu(gate) · up`: one hand-off for all products.
-    fn expand(
-        &self,
-        compute: &Compute<'_>,
-        normed: &[f32],
-        groups: &Groups,
-        quantized: &mut QuantizedSet,
-        buffers: &mut MoeBuffers,
-    ) {
+    fn expand(&self, normed: &[f32], groups: &Groups, quantized: &mut QuantizedSet, buffers: &mut MoeBuffers) {
         let expert_dim = self.config.expert_dim;
         let [gate_format, up_format, _] = self.experts.types(self.layer).map(format);
         for format in [gate_format, up_format] {
-            quantize(compute, format, normed, self.config.embed_dim, quantized);
+            quantize(&self.compute, format, normed, self.config.embed_dim, quantized);
         }
         let gates = resize(&mut buffers.gate, groups.n_pairs() * expert_dim);
         let ups = resize(&mut buffers.up, groups.n_pairs() * expert_dim);
@@ -97,17 +82,17 @@ impl MoeLayer<'_> {
                 });
             }
         }
-        multiply(compute.pool, compute.kernels, &products);
+        multiply(self.compute.pool, self.compute.kernels, &products);
         let pairs = gates.chunks_exact_mut(expert_dim).zip(ups.chunks_exact(expert_dim)).collect();
-        compute.pool.for_each(pairs, |_, (gate, up)| compute.kernels.silu_mul(gate, up));
+        self.compute.pool.for_each(pairs, |_, (gate, up)| self.compute.kernels.silu_mul(gate, up));
     }
 
     /// Down of every pair: one hand-off again.
-    fn contract(&self, compute: &Compute<'_>, groups: &Groups, hidden: &mut QuantizedSet, buffers: &mut MoeBuffers) {
+    fn contract(&self, groups: &Groups, buffers: &mut MoeBuffers) {
         let embed_dim = self.config.embed_dim;
         let [_, _, down_format] = self.experts.types(self.layer).map(format);
-        hidden.clear();
-        quantize(compute, down_format, &buffers.gate, self.config.expert_dim, hidden);
+        buffers.hidden.clear();
+        quantize(&self.compute, down_format, &buffers.gate, self.config.expert_dim, &mut buffers.hidden);
         let mut left = resize(&mut buffers.down, groups.n_pairs() * embed_dim);
         let pairs: Vec<u32> = (0..groups.n_pairs() as u32).collect();
         let mut products = Vec::with_capacity(groups.experts.len());
@@ -115,12 +100,12 @@ impl MoeLayer<'_> {
             let weights = self.experts.expert(self.layer, group.expert).down;
             let columns = &pairs[group.first..group.first + group.n];
             let out = OutColumns::new(split(&mut left, columns.len() * embed_dim), embed_dim);
-            products.push(Product { weights, x: hidden.get(down_format), columns, out });
+            products.push(Product { weights, x: buffers.hidden.get(down_format), columns, out });
         }
-        multiply(compute.pool, compute.kernels, &products);
+        multiply(self.compute.pool, self.compute.kernels, &products);
     }
 
-    fn combine(&self, compute: &Compute<'_>, groups: &Groups, buffers: &MoeBuffers, x: &mut [f32]) {
+    fn combine(&self, groups: &Groups, buffers: &MoeBuffers, x: &mut [f32]) {
         let (embed_dim, n_used) = (self.config.embed_dim, self.config.routing.n_used);
         let add = |token: usize, x: &mut [f32]| {
             let mut sum = vec![0.0; embed_dim];
@@ -132,7 +117,7 @@ impl MoeLayer<'_> {
             }
             x.iter_mut().zip(&sum).for_each(|(x, sum)| *x += sum);
         };
-        compute.pool.for_each(x.chunks_exact_mut(embed_dim).collect(), add);
+        self.compute.pool.for_each(x.chunks_exact_mut(embed_dim).collect(), add);
     }
 }
 

@@ -24,8 +24,6 @@ pub struct Workspace {
     pub(super) turns: Vec<f32>,
     /// Activations in each format that a product of this batch needs.
     pub(super) quantized: QuantizedSet,
-    /// Activations of the experts' hidden vectors.
-    pub(super) hidden: QuantizedSet,
     /// Buffers of the experts' block.
     pub(super) moe: MoeBuffers,
     /// Logits of the tokens that asked for them, `[asking, vocab_size]`.
@@ -47,6 +45,8 @@ pub(super) struct MoeBuffers {
     pub gate: Vec<f32>,
     /// `[pairs, expert_dim]`.
     pub up: Vec<f32>,
+    /// Activations of the gated hidden vectors, `[pairs, expert_dim]`.
+    pub hidden: QuantizedSet,
     /// `[pairs, embed_dim]`.
     pub down: Vec<f32>,
 }

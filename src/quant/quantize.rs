@@ -26,7 +26,7 @@ pub const ROUNDER: f32 = 12_582_912.0;
 /// Nearest integer, ties to even, kept within -127..=127: -128 would overflow the products of the SIMD paths. NaN gives
 /// -127, by the order of the comparisons, which is also that of `maxps` and `minps`.
 #[inline(always)]
-pub fn round_to_i8(x: f32) -> i8 {
+fn round_to_i8(x: f32) -> i8 {
     let x = if x > -127.0 { x } else { -127.0 };
     let x = if x < 127.0 { x } else { 127.0 };
     x.round_ties_even() as i8

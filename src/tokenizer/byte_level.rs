@@ -34,14 +34,22 @@ pub(super) fn byte_of(letter: char) -> Option<u8> {
 ///
 /// Whatever is not in the alphabet, ill-formed UTF-8 included, stays as it is: files that hold such tokens mean them so.
 pub(super) fn undo(spelled: &[u8], bytes: &mut Vec<u8>) {
+    // Nearly all tokens are UTF-8 as a whole, and checking that first is faster than chunk by chunk.
+    if let Ok(text) = std::str::from_utf8(spelled) {
+        return undo_text(text, bytes);
+    }
     for chunk in spelled.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            match byte_of(letter) {
-                Some(byte) => bytes.push(byte),
-                None => bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
+        undo_text(chunk.valid(), bytes);
         bytes.extend_from_slice(chunk.invalid());
+    }
+}
+
+fn undo_text(spelled: &str, bytes: &mut Vec<u8>) {
+    for letter in spelled.chars() {
+        match byte_of(letter) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
     }
 }
 

@@ -24,15 +24,15 @@ const END_TEXTS: [&str; 13] = [
 /// The tokens that end an answer, in ascending order: those that the file names, and the well-known ones among the
 /// control tokens.
 pub(super) fn end_tokens(vocab: &Vocab, special: &SpecialIds) -> Vec<u32> {
-    let control = |text: &str| {
-        vocab.iter().find(|&(_, bytes, kind)| kind == Kind::Control && bytes == text.as_bytes()).map(|(id, _, _)| id)
-    };
+    let mut ends: Vec<u32> = [special.eos, special.eot, special.eom].into_iter().flatten().collect();
+    let control = vocab.iter().filter(|&(_, _, kind)| kind == Kind::Control);
+    let known: Vec<(u32, &str)> = control
+        .filter_map(|(id, bytes, _)| END_TEXTS.into_iter().find(|text| text.as_bytes() == bytes).map(|text| (id, text)))
+        .collect();
     // In the harmony format `<|end|>` closes one message of several in an answer. Vocabularies with both of the
     // tokens that do end an answer there have this format.
-    let is_harmony = control("<|return|>").is_some() && control("<|call|>").is_some();
-    let mut ends: Vec<u32> =
-        END_TEXTS.into_iter().filter(|&text| !(is_harmony && text == "<|end|>")).filter_map(control).collect();
-    ends.extend([special.eos, special.eot, special.eom].into_iter().flatten());
+    let is_harmony = ["<|return|>", "<|call|>"].iter().all(|&needed| known.iter().any(|&(_, text)| text == needed));
+    ends.extend(known.iter().filter(|&&(_, text)| !(is_harmony && text == "<|end|>")).map(|&(id, _)| id));
     ends.sort_unstable();
     ends.dedup();
     ends

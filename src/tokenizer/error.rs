@@ -26,7 +26,7 @@ pub enum TokenizerError {
     NoTokens,
     /// The vocabulary exceeds 32-bit offsets.
     #[error(
-        "tokenizer.ggml.tokens holds {n_tokens} tokens with {bytes} bytes, more than 32-bit offsets can reach; the file is damaged"
+        "tokenizer.ggml.tokens holds {n_tokens} tokens with {bytes} bytes, too many for 32 bits; the file is damaged"
     )]
     TooManyTokens {
         /// Entries in the table.

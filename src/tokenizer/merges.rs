@@ -27,8 +27,8 @@ const NO_MERGE: Merge = u64::MAX;
 /// Stands for a byte that the vocabulary lacks. It merges with nothing.
 const NO_TOKEN: u32 = u32::MAX;
 
-/// Pieces up to this many bytes are merged by looking at all pairs for each merge, longer ones with a heap.
-/// Nearly all words are shorter; at this length both ways take about the same time.
+/// Pieces up to this many bytes are merged by looking at all pairs for each merge, longer ones with a queue. Nearly all
+/// words are shorter.
 const SHORT: usize = 48;
 
 impl Merges {
@@ -72,7 +72,7 @@ impl Merges {
     /// the leftmost, until no pair merges.
     ///
     /// A byte that the vocabulary lacks gives `unk`, or nothing where there is none, as in the reference tokenizers.
-    /// Takes `n log n` time in the length of the piece.
+    /// Takes time in proportion to the length of the piece, `n log n` at worst.
     ///
     /// # Panics
     /// If `piece` has 4 GiB or more.

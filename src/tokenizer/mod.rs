@@ -9,11 +9,12 @@
 //!  ids ─► bytes of each token (vocab) ─► StreamDecoder: whole characters only ─► text
 //! ```
 //!
-//! Every step is linear in the text, but for the merges of a long piece, which take `n log n`.
+//! Every step takes time in proportion to the text, also where it is one long run.
 //! The module takes plain tables ([`Tables`]) and knows nothing of the file they came from.
 
 mod added;
 mod byte_level;
+mod encode;
 mod ends;
 mod error;
 mod merges;
@@ -24,10 +25,9 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod token_index;
-mod tokenizer;
 mod vocab;
 
+pub use encode::Tokenizer;
 pub use error::TokenizerError;
 pub use stream::StreamDecoder;
 pub use tables::{SpecialIds, Tables};
-pub use tokenizer::Tokenizer;

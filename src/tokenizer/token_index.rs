@@ -8,7 +8,8 @@ use crate::tokenizer::vocab::{Kind, Vocab};
 
 /// A hash table of the tokens that merges can take or give; the bytes stay in the [`Vocab`].
 ///
-/// Open addressing with linear probing, at most half full. A slot holds the upper half of the hash and the id.
+/// Open addressing with linear probing, at most three quarters full. A slot holds the upper half of the hash and
+/// the id.
 #[derive(Debug)]
 pub(super) struct TokenIndex {
     slots: Box<[(u32, u32)]>,
@@ -20,7 +21,7 @@ const FREE: u32 = u32::MAX;
 impl TokenIndex {
     /// Enters the tokens of `vocab`. Of tokens with the same bytes the first counts, normal ones before added ones.
     pub fn new(vocab: &Vocab) -> Self {
-        let n_slots = (2 * vocab.len()).next_power_of_two();
+        let n_slots = (vocab.len() + vocab.len() / 3 + 1).next_power_of_two();
         let mut index = Self { slots: vec![(0, FREE); n_slots].into_boxed_slice() };
         // Some files mark tokens that merges make as user-defined or control; the normal ones have precedence.
         let normal = vocab.iter().filter(|&(_, _, kind)| kind == Kind::Normal);

@@ -20,22 +20,18 @@ pub(super) fn split(text: &str, mut visit: impl FnMut(Range<usize>)) {
     let mut start = 0;
     while let Some(first) = text[start..].chars().next() {
         let stretch = Stretch::of(first, classes);
-        let rest = text[start..].char_indices();
-        let end = match stretch {
-            Stretch::Number => rest
-                .take(4)
-                .enumerate()
-                .find(|&(n, (_, c))| n == 3 || Stretch::of(c, classes) != stretch)
-                .map(|(_, at)| at),
-            _ => rest.into_iter().find(|&(_, c)| Stretch::of(c, classes) != stretch),
+        let end = if stretch == Stretch::Number {
+            // The third expression matches nothing in numbers.
+            let end = Scan::new(text, classes).run_up_to(3, NUMBER, start);
+            visit(start..end);
+            end
+        } else {
+            let next = text[start..].char_indices().find(|&(_, character)| Stretch::of(character, classes) != stretch);
+            let end = next.map_or(text.len(), |(len, _)| start + len);
+            Scan::new(&text[start..end], classes)
+                .split(piece_end, |piece| visit(start + piece.start..start + piece.end));
+            end
         };
-        let end = end.map_or(text.len(), |(at, _)| start + at);
-        // The third expression matches nothing in numbers.
-        match stretch {
-            Stretch::Number => visit(start..end),
-            _ => Scan::new(&text[start..end], classes)
-                .split(piece_end, |piece| visit(start + piece.start..start + piece.end)),
-        }
         start = end;
     }
 }

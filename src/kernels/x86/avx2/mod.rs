@@ -1,10 +1,13 @@
 //! AVX2 with FMA and F16C: every x86-64 processor since 2013 (Intel) and 2015 (AMD).
+//!
+//! Every type has its own loops here; none falls back to scalar ones.
 
 mod blocks_256;
 mod blocks_32;
 mod numbers;
 mod quantize;
 mod reduce;
+mod tiles_256;
 
 use super::super::{Kernels, OutColumns, assert_shapes, scalar};
 use crate::math;

@@ -153,9 +153,8 @@ fn round<const FUSED: bool>(x: [__m256; 4], inverse: f32, quants: &mut [i8; 32])
     [_mm256_extract_epi32::<0>(ones) as i16, _mm256_extract_epi32::<4>(ones) as i16]
 }
 
-/// How a product is rounded: `FUSED` once, straight to an integer, as the 256-element blocks want it.
-///
-/// As [`crate::quant::round_to_i8`] for eight elements; the order of the operands decides what NaN gives.
+/// As `round_to_i8` of the scalar code, for eight products of `x` and `inverse`; the order of the operands decides what
+/// NaN gives. `FUSED` products are rounded once, straight to an integer, as the blocks of 256 want it.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn round_eight<const FUSED: bool>(x: __m256, inverse: f32) -> __m256i {

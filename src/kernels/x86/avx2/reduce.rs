@@ -93,3 +93,58 @@ unsafe fn narrow_fold(a: __m256i, b: __m256i) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe { _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)) }
 }
+
+/// Rows to columns: lane `r` of vector `k` becomes lane `k` of vector `r`.
+#[inline(always)]
+pub(super) unsafe fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let (a0, a1) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+        let (a2, a3) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+        let (a4, a5) = (_mm256_unpacklo_epi32(v[4], v[5]), _mm256_unpackhi_epi32(v[4], v[5]));
+        let (a6, a7) = (_mm256_unpacklo_epi32(v[6], v[7]), _mm256_unpackhi_epi32(v[6], v[7]));
+        let (b0, b1) = (_mm256_unpacklo_epi64(a0, a2), _mm256_unpackhi_epi64(a0, a2));
+        let (b2, b3) = (_mm256_unpacklo_epi64(a1, a3), _mm256_unpackhi_epi64(a1, a3));
+        let (b4, b5) = (_mm256_unpacklo_epi64(a4, a6), _mm256_unpackhi_epi64(a4, a6));
+        let (b6, b7) = (_mm256_unpacklo_epi64(a5, a7), _mm256_unpackhi_epi64(a5, a7));
+        [
+            _mm256_permute2x128_si256::<0x20>(b0, b4),
+            _mm256_permute2x128_si256::<0x20>(b1, b5),
+            _mm256_permute2x128_si256::<0x20>(b2, b6),
+            _mm256_permute2x128_si256::<0x20>(b3, b7),
+            _mm256_permute2x128_si256::<0x31>(b0, b4),
+            _mm256_permute2x128_si256::<0x31>(b1, b5),
+            _mm256_permute2x128_si256::<0x31>(b2, b6),
+            _mm256_permute2x128_si256::<0x31>(b3, b7),
+        ]
+    }
+}
+
+/// Products of 16 quants of each of eight rows, four a vector, and 16 activations, added and scaled: a lane is a row.
+#[inline(always)]
+pub(super) unsafe fn scaled_sum(kind: Quants, quads: [__m256i; 4], x: *const i8, scales: __m256i) -> __m256i {
+    // SAFETY: 16 activations can be read, by the caller, who has AVX2.
+    unsafe {
+        let x = x.cast::<i32>();
+        let a = pairs(kind, quads[0], _mm256_set1_epi32(x.read_unaligned()));
+        let b = pairs(kind, quads[1], _mm256_set1_epi32(x.add(1).read_unaligned()));
+        let c = pairs(kind, quads[2], _mm256_set1_epi32(x.add(2).read_unaligned()));
+        let d = pairs(kind, quads[3], _mm256_set1_epi32(x.add(3).read_unaligned()));
+        // Pairs are at most 2 · 127 times the largest quant: of 31, four fit 16 bits; of 63, two.
+        match kind {
+            Quants::Above(32) => {
+                let (ab, cd) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+                _mm256_add_epi32(_mm256_madd_epi16(ab, scales), _mm256_madd_epi16(cd, scales))
+            }
+            Quants::Above(_) => {
+                let sum = _mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+                _mm256_madd_epi16(sum, scales)
+            }
+            Quants::Signed => {
+                let ab = _mm256_add_epi32(_mm256_madd_epi16(a, scales), _mm256_madd_epi16(b, scales));
+                let cd = _mm256_add_epi32(_mm256_madd_epi16(c, scales), _mm256_madd_epi16(d, scales));
+                _mm256_add_epi32(ab, cd)
+            }
+        }
+    }
+}

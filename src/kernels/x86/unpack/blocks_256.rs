@@ -139,10 +139,17 @@ impl Unpack256 for BlockIq3S {
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
-        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|entry| self.magnitudes(J, entry) as i32);
         let signs: [u8; 4] = *run(&self.signs, 4 * J);
-        // SAFETY: the caller has AVX2.
+        // SAFETY: eight bytes of `qs` are read; an index has nine bits; the caller has AVX2.
         unsafe {
+            let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(run::<8>(&self.qs, 8 * J).as_ptr().cast()));
+            // Bit k of the byte is the ninth of index k.
+            let high =
+                _mm256_sllv_epi32(_mm256_set1_epi32(i32::from(self.qh[J])), _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1));
+            let indices = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi32(0x100)));
+            let mut at = [0u32; 8];
+            _mm256_storeu_si256(at.as_mut_ptr().cast(), indices);
+            let [a, b, c, d, e, f, g, h] = at.map(|at| *IQ3_S_GRID.get_unchecked(at as usize) as i32);
             let magnitudes = _mm256_setr_epi32(a, b, c, d, e, f, g, h);
             let negative = spread_bits(signs);
             // (m xor -1) - (-1) = -m.

@@ -46,9 +46,9 @@ pub(super) trait Unpack32: Block {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scales {
     /// Scales of groups 0 to 3, each twice in 16-bit lanes: `s0 s0 s2 s2 s4 s4 s6 s6 | s1 s1 s3 s3 s5 s5 s7 s7`.
-    low: __m256i,
+    pub low: __m256i,
     /// Scales of groups 4 to 7.
-    high: __m256i,
+    pub high: __m256i,
     /// What is multiplied with the sums of 16 activations, in the order of [`even_odd`]: the minimums where the format
     /// has them, else scales times minus the offset of the quants.
     pub sum_factors: __m256i,
@@ -90,7 +90,7 @@ impl Scales {
 /// # Safety
 /// Methods may only be called on a processor with AVX2 and F16C.
 pub(super) trait Unpack256: Block {
-    /// Meaning of [`group`](Self::group).
+    /// Meaning of [`group`](Self::group). Unsigned quants are below 32, or below 64 where they are above by 32.
     const QUANTS: Quants;
 
     /// The 32 quants of group `J` of 8, in order.

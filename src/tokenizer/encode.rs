@@ -104,10 +104,7 @@ impl Tokenizer {
 
     /// The text of `ids`; each maximal piece of ill-formed UTF-8 becomes U+FFFD.
     pub fn decode_text(&self, ids: &[u32], show_special: bool) -> String {
-        match String::from_utf8_lossy(&self.decode(ids, show_special)) {
-            Cow::Borrowed(text) => text.to_owned(),
-            Cow::Owned(text) => text,
-        }
+        String::from_utf8_lossy(&self.decode(ids, show_special)).into_owned()
     }
 
     /// Number of tokens, unused ones included; ids are below it.
