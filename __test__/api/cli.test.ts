@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { version } from "@clutor/core";
 import { path as builtIn } from "@clutor/tiny-stories-moe";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
@@ -106,6 +107,26 @@ describe("clutor generate", () => {
     expect({ code, err }).toEqual({ code: 130, err: "" });
   });
 
+  it.each([["generate"], ["tokenize", "--jsonl"]])(
+    "ends with 130 on Ctrl-C while %s waits for its input",
+    async (...args) => {
+      const child = spawn(process.execPath, [clutor, ...args, "-m", builtIn]);
+      child.stdin.write('{"text": "a"}\n'); // Only the second answers it.
+      if (args.length > 1) await once(child.stdout, "data");
+      else await new Promise((resolve) => setTimeout(resolve, 500));
+      child.kill("SIGINT");
+      const [code] = await once(child, "close");
+      expect(code).toBe(130);
+    },
+  );
+
+  it("takes several stop texts, and prompts after them", async () => {
+    const { out } = await run(["generate", ...greedy, "Once upon a time"]);
+    const stops = ["--stop", "no such text", "--stop", out.slice(8, 12)];
+    const stopped = await run(["generate", ...greedy, ...stops, "Once upon a time"]);
+    expect(stopped.out).toBe(out.slice(0, out.indexOf(out.slice(8, 12))));
+  });
+
   it("ends quietly when its reader goes away", async () => {
     const child = spawn(process.execPath, [clutor, "generate", "Once", "--ignore-eos", "-m", builtIn]);
     await once(child.stdout, "data");
@@ -116,6 +137,22 @@ describe("clutor generate", () => {
     });
     const [code] = await once(child, "close");
     expect({ code, err }).toEqual({ code: 0, err: "" });
+  });
+});
+
+describe("clutor", () => {
+  it("names its commands with --help, and its version", async () => {
+    const { code, out } = await run(["--help"]);
+    expect(code).toBe(0);
+    for (const name of ["generate", "inspect", "tokenize", "logits", "perplexity"]) expect(out).toContain(`  ${name} `);
+    expect((await run(["--version"])).out).toBe(`${version}\n`);
+    expect((await run(["perplexity", "--help"])).out).toContain("all positions but each window's first");
+  });
+
+  it("shows its help and ends with 2 without a command", async () => {
+    const { code, out, err } = await run([]);
+    expect({ code, out }).toEqual({ code: 2, out: "" });
+    expect(err).toContain("Usage: clutor");
   });
 });
 

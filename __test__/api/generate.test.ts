@@ -138,6 +138,17 @@ describe("leaving and aborting", () => {
     expect(generation).toMatchObject({ finishReason: "abort", text: "" });
   });
 
+  it("takes one signal for many generations, without a warning", async () => {
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error) => warnings.push(warning);
+    process.on("warning", onWarning);
+    const { signal } = new AbortController();
+    for (let i = 0; i < 20; i += 1) await model.generate(prompt, { maxTokens: 1, signal });
+    await new Promise(setImmediate);
+    process.off("warning", onWarning);
+    expect(warnings).toEqual([]);
+  });
+
   it("can be cancelled by hand", async () => {
     const generation = model.generate(prompt, { ignoreEos: true });
     await generation.cancel();

@@ -1,4 +1,13 @@
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -175,5 +184,15 @@ describe("inspecting", () => {
 describe("the package", () => {
   it("has one version everywhere", () => {
     expect(version).toBe(manifest.version);
+    const root = new URL("../../", import.meta.url);
+    const folders = readdirSync(new URL("npm", root)).map((name) => `npm/${name}`);
+    for (const folder of ["js/cli", ...folders]) {
+      const other = JSON.parse(readFileSync(new URL(`${folder}/package.json`, root), "utf8"));
+      expect(other.version, folder).toBe(version);
+      for (const [name, wanted] of Object.entries(other.dependencies ?? {})) {
+        if (name.startsWith("@clutor/")) expect(wanted, `${folder}: ${name}`).toBe(version);
+      }
+    }
+    expect(readFileSync(new URL("Cargo.toml", root), "utf8")).toContain(`\nversion = "${version}"\n`);
   });
 });

@@ -57,7 +57,7 @@ function install() {
 /** Compiles the engine and the TypeScript where sources are newer than what was built from them. */
 export function build() {
   const addon = join(root, "npm", platform(), `clutor.${platform()}.node`);
-  const rust = ["Cargo.toml", "Cargo.lock", ...files("src", ".rs")].map((path) => join(root, path));
+  const rust = ["Cargo.toml", "Cargo.lock", ...files("src", "")].map((path) => join(root, path));
   if (!existsSync(addon) || newest(rust) > statSync(addon).mtimeMs) {
     process.stderr.write("building the engine\n");
     const output = ["--output-dir", dirname(addon), "--dts", join("..", "..", "index.d.ts")];

@@ -199,7 +199,8 @@ impl Session {
             match caught(|| Ok(running.step())) {
                 Ok(progress) => busy = matches!(progress, Progress::Worked),
                 Err(_) => {
-                    // What a panic left behind is not to be trusted: dropping it fails its generations.
+                    // What a panic left behind is not to be trusted: dropping it fails its generations. The reason has
+                    // gone to stderr, as every panic's does.
                     scheduler = new_scheduler();
                     busy = false;
                 }

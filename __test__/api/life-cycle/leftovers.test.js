@@ -102,6 +102,23 @@ test("a worker that is terminated in the middle leaves nothing, and the main thr
   await model.dispose();
 });
 
+test("workers that alone load the engine may be terminated, whoever is the last to let go of it", async () => {
+  const source = `
+    import { Worker } from "node:worker_threads";
+    for (let i = 0; i < 30; i += 1) {
+      const url = new URL("./endless-worker.js", ${JSON.stringify(import.meta.url)});
+      const worker = new Worker(url, { execArgv: [] });
+      await new Promise((resolve) => (i % 3 === 0 ? setTimeout(resolve, 5 * i) : worker.once("message", resolve)));
+      await worker.terminate();
+    }
+    const { Model } = await import("@clutor/core");
+    const { path } = await import("@clutor/tiny-stories-moe");
+    const model = await Model.load(path);
+    await model.generate("Once", { maxTokens: 5 });
+  `;
+  assert.deepEqual(await runModule(source), { code: 0, out: "", err: "" });
+});
+
 test("the process ends by itself with code 0, with and without dispose, in the middle or after the work", async () => {
   const start = `
     import { Model } from "@clutor/core";
@@ -142,4 +159,23 @@ test("leaving the loop idles the processor within one token", async () => {
   const before = busyMs();
   await wait(300);
   assert.ok(busyMs() - before < 60, `busy for ${busyMs() - before} ms of 300`);
+});
+
+test("cancelling while the prompt is read stops between two layers", async () => {
+  const slow = await Model.load(path, { threads: 1 });
+  const prompt = (i) => Array.from({ length: 500 }, (_, at) => (at === 0 ? i : 100 + (at % 900)));
+  const { promptMs } = await slow.generate(prompt(1), { maxTokens: 1 });
+  const waits = [];
+  for (let i = 2; i < 8; i += 1) {
+    const generation = slow.generate(prompt(i), endless);
+    await wait(promptMs / 10);
+    const start = performance.now();
+    await generation.cancel();
+    waits.push(performance.now() - start);
+    assert.deepEqual([generation.finishReason, generation.ids], ["abort", []]);
+  }
+  await slow.dispose();
+  // The model has 4 layers. The least of several: this is about the program, not about what else the machine does.
+  console.log(`# the prompt takes ${promptMs.toFixed(1)} ms, cancelling it ${Math.min(...waits).toFixed(1)} ms`);
+  assert.ok(Math.min(...waits) < promptMs / 2, `${waits} ms of ${promptMs}`);
 });

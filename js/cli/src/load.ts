@@ -10,11 +10,11 @@ export async function modelPath(given: string | undefined): Promise<string> {
   return path;
 }
 
-/** Loads the model that the flags name. */
+/** Loads the model that the flags name; a `ctx` of 0 stands for all that the model can. */
 export async function loadModel(options: ComputeOptions & { ctx?: number }): Promise<Model> {
   const { Model } = await import("@clutor/core");
   const load: LoadOptions = { cacheType: options.cacheType, signal: interrupt.signal };
   if (options.threads !== undefined) load.threads = options.threads;
-  if (options.ctx !== undefined) load.contextLength = options.ctx;
+  if (options.ctx) load.contextLength = options.ctx;
   return Model.load(await modelPath(options.model), load);
 }

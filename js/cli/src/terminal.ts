@@ -30,17 +30,23 @@ function noColor(): boolean {
   return (process.env["NO_COLOR"] ?? "") !== "" || process.env["TERM"] === "dumb";
 }
 
+/** Standard input, which Ctrl-C ends. */
+function stdin(): AsyncIterable<Buffer> {
+  interrupt.signal.addEventListener("abort", () => process.stdin.destroy(interrupt.signal.reason));
+  return process.stdin;
+}
+
 /** All of standard input as text. */
 export async function readStdin(): Promise<string> {
   const chunks: Buffer[] = [];
-  for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
+  for await (const chunk of stdin()) chunks.push(chunk);
   return Buffer.concat(chunks).toString("utf8");
 }
 
 /** Lines of standard input, split at line feeds only: other separators may be part of a JSON text. */
 export async function* stdinLines(): AsyncGenerator<string> {
   let rest: Buffer[] = [];
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+  for await (const chunk of stdin()) {
     let start = 0;
     for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, start)) {
       yield Buffer.concat([...rest, chunk.subarray(start, end)]).toString("utf8");

@@ -47,7 +47,10 @@ export interface GenerationResult {
 const awaited = new Set<Generation>();
 
 /** Stops the engine for generations that were garbage collected. */
-const forgotten = new FinalizationRegistry<number>((request) => link().forget(request));
+const forgotten = new FinalizationRegistry<{ request: number; unlisten: () => void }>(({ request, unlisten }) => {
+  unlisten();
+  link().forget(request);
+});
 
 /** How a generation is started. Given by `Model`; may throw, and the generation then fails with what was thrown. */
 export type Start = (onNews: () => void) => { request: number; seed: number; signal: AbortSignal | undefined };
@@ -57,9 +60,11 @@ export class AbortedAtStart {
   constructor(readonly reason: unknown) {}
 }
 
-/** Aborts a generation with `signal`, without keeping it alive for a signal that lives longer. */
-function listen(signal: AbortSignal, generation: WeakRef<Generation>): void {
-  signal.addEventListener("abort", () => generation.deref()?.abort(), { once: true });
+/** Aborts a generation with `signal`, without keeping it alive. Gives a function that ends this. */
+function listen(signal: AbortSignal | undefined, generation: WeakRef<Generation>): () => void {
+  const onAbort = (): void => generation.deref()?.abort();
+  signal?.addEventListener("abort", onAbort, { once: true });
+  return () => signal?.removeEventListener("abort", onAbort);
 }
 
 /**
@@ -80,6 +85,7 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
   #request: number | undefined;
   #seed = 0;
   #signal: AbortSignal | undefined;
+  #unlisten: () => void = () => {};
   #finishReason: FinishReason | undefined;
   #error: unknown;
   /** Someone awaits the whole, so pieces are taken as they come. */
@@ -88,7 +94,6 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
   /** Iterators that wait for the next piece. */
   #readers: (() => void)[] = [];
 
-  /** @internal */
   constructor(start: Start, isDisposed: () => boolean) {
     this.#isDisposed = isDisposed;
     this.#result = new Promise((resolve, reject) => {
@@ -100,11 +105,12 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
     try {
       const self = new WeakRef(this);
       const { request, seed, signal } = start(() => self.deref()?.onNews());
-      forgotten.register(this, request, this);
+      const unlisten = listen(signal, self);
+      forgotten.register(this, { request, unlisten }, this);
       this.#request = request;
       this.#seed = seed;
       this.#signal = signal;
-      if (signal !== undefined) listen(signal, self);
+      this.#unlisten = unlisten;
     } catch (error) {
       if (error instanceof AbortedAtStart) this.#fail(error.reason, "abort");
       else this.#fail(error);
@@ -279,6 +285,7 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
   #finish(reason: FinishReason): void {
     this.#finishReason = reason;
     forgotten.unregister(this);
+    this.#unlisten();
     this.#release();
     this.#tellReaders();
   }

@@ -22,7 +22,6 @@ export abstract class Vocabulary implements Disposable, AsyncDisposable {
   protected readonly id: number;
   #disposed: Promise<void> | undefined;
 
-  /** @internal */
   protected constructor(id: number) {
     this.id = id;
     unreachable.register(this, id, this);

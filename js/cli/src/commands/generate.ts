@@ -39,7 +39,7 @@ export function generateCommand(): Command {
     .addOption(flag("-p, --prompt <text>", "the prompt, as an option"))
     .addOption(flag("-f, --file <file>", "file with the prompt, less its last line end; - is standard input"))
     .addOption(flag("-n, --tokens <n>", "most tokens to make; -1: no limit").argParser(integer(-1)))
-    .addOption(flag("-c, --ctx <n>", "tokens that prompt and text may have; default: all").argParser(integer(0)))
+    .addOption(flag("-c, --ctx <n>", "tokens that prompt and text may have; 0: all").argParser(integer(0)))
     .addOption(flag("--temp <t>", "temperature; 0: always the likeliest").argParser(number(0, Infinity)).default(0.8))
     .addOption(flag("--top-k <k>", "likeliest tokens to choose from; 0: all").argParser(integer(0)).default(40))
     .addOption(flag("--top-p <p>", "probability mass to choose from").argParser(number(0, 1)).default(0.95))
@@ -49,7 +49,7 @@ export function generateCommand(): Command {
     .addOption(
       flag("-s, --seed <n>", "same seed, same text; -1: random").argParser(integer(-1, Number.MAX_SAFE_INTEGER)),
     )
-    .addOption(flag("--stop <text...>", "texts that end the generation"))
+    .addOption(flag("--stop <text>", "text that ends the generation; may be given more than once").argParser(collect))
     .addOption(flag("--ignore-eos", "go on after the model's end token"))
     .addOption(flag("--special", "control tokens in the prompt, such as <|im_start|>, become their ids"))
     .addOption(flag("--stats", "times and counts on stderr"))
@@ -57,9 +57,13 @@ export function generateCommand(): Command {
   return computeFlags(command, "f16").action(generate);
 }
 
+function collect(text: string, earlier: string[] = []): string[] {
+  return [...earlier, text];
+}
+
 async function generate(argument: string | undefined, options: Options): Promise<void> {
   const prompt = await findPrompt(argument, options);
-  const model = await loadModel({ ...options, ...(options.ctx === 0 ? { ctx: undefined as never } : {}) });
+  const model = await loadModel(options);
   try {
     const result = await make(model, prompt, options);
     if (options.stats) printStats(result);

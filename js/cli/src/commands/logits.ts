@@ -26,7 +26,7 @@ export function logitsCommand(): Command {
     .addOption(flag("--ids-file <file>", "file with token ids; - is standard input"))
     .addOption(flag("-o, --out <dir>", "folder for the files; made if it is missing").makeOptionMandatory())
     .addOption(flag("-b, --batch <n>", "tokens computed at once").argParser(integer(1)).default(512))
-    .addOption(flag("-c, --ctx <n>", "tokens of the context; default: all").argParser(integer(1)))
+    .addOption(flag("-c, --ctx <n>", "tokens of the context; 0: all").argParser(integer(0)))
     .addOption(flag("--json", "name the files and shapes as one JSON object"));
   return computeFlags(command, "f32").action(logits);
 }
