@@ -241,8 +241,12 @@ fn halves<T>(x: &[T; 8]) -> [&[T; 4]; 2] {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 fn add_floats<B: Scaled>(blocks: &[&B; ROWS], columns: &[Column<'_>], i: usize, sums: &mut [Sums]) {
-    let scales = widen_halves(&blocks.map(|block| block.factors().0));
-    let min_scales = widen_halves(&blocks.map(|block| block.factors().1));
+    // Loops, as the closure of a `map` is not inlined into a function with features of its own.
+    let mut factors = [[[0; 2]; ROWS]; 2];
+    for (r, block) in blocks.iter().enumerate() {
+        (factors[0][r], factors[1][r]) = block.factors();
+    }
+    let [scales, min_scales] = [widen_halves(&factors[0]), widen_halves(&factors[1])];
     let mins = if B::HAS_MIN { pairs_of_mins(blocks) } else { [_mm512_setzero_si512(); 8] };
     for (x, sums) in columns.iter().zip(sums) {
         let x_scale = _mm512_set1_ps(x.scales[i]);
