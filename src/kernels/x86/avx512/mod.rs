@@ -1,0 +1,129 @@
+//! AVX-512 with VNNI: Intel since Ice Lake (2019), AMD since Zen 4 (2022).
+//!
+//! Sixteen rows lie in the 16 lanes of a register, so that nothing is summed across lanes: four quants of each row are
+//! one vector, and one instruction multiplies them with the same four activations and adds. Functions whose time is not
+//! spent there are those of AVX2, which gives the same bits.
+
+mod blocks_256;
+mod blocks_32;
+mod lanes;
+mod numbers;
+
+use super::super::{Kernels, OutColumns, assert_shapes};
+use super::avx2::Avx2;
+use crate::quant::blocks::*;
+use crate::quant::{Activations, Column, ColumnMut, TensorType, WeightRows};
+use half::f16;
+use std::ops::Range;
+
+/// The proof that the processor has AVX-512 F, BW, DQ, VL and VNNI, and all that AVX2's path needs.
+#[derive(Debug)]
+pub(super) struct Avx512Vnni {
+    avx2: Avx2,
+}
+
+impl Avx512Vnni {
+    pub(super) fn detect() -> Option<Self> {
+        let avx2 = Avx2::detect()?;
+        let has_all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        has_all.then_some(Self { avx2 })
+    }
+}
+
+/// A product whose shapes have been checked.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    w: &'a WeightRows<'a>,
+    columns: &'a [Column<'a>],
+    out: &'a OutColumns<'a>,
+}
+
+impl<'a> Product<'a> {
+    /// Rows `first` to `first + R`; from `end` on the last one before it stands in, so that a group is always whole.
+    #[inline(always)]
+    fn rows<B: bytemuck::Pod, const R: usize>(&self, first: usize, end: usize) -> [&'a [B]; R] {
+        std::array::from_fn(|r| bytemuck::cast_slice(self.w.row((first + r).min(end - 1))))
+    }
+
+    /// Stores the values of rows `first ..` of column `j`, but for those from `end` on.
+    #[inline(always)]
+    fn store(&self, j: usize, first: usize, end: usize, values: &[f32]) {
+        for (row, value) in (first..end).zip(values) {
+            self.out.write(j, row, *value);
+        }
+    }
+}
+
+impl Kernels for Avx512Vnni {
+    fn name(&self) -> &'static str {
+        "avx512-vnni"
+    }
+
+    fn quantize(&self, x: &[f32], column: ColumnMut<'_>) {
+        self.avx2.quantize(x, column);
+    }
+
+    fn matmul(&self, w: &WeightRows<'_>, rows: Range<usize>, x: &Activations, columns: &[u32], out: &OutColumns<'_>) {
+        assert_shapes(w, &rows, x, columns, out);
+        let columns: Vec<Column<'_>> = columns.iter().map(|column| x.column(*column as usize)).collect();
+        let product = Product { w, columns: &columns, out };
+        // SAFETY: `self` comes only from `detect`, which saw the features.
+        unsafe {
+            match w.ty() {
+                TensorType::F32 => numbers::matmul::<numbers::F32>(product, rows),
+                TensorType::F16 => numbers::matmul::<numbers::F16>(product, rows),
+                TensorType::BF16 => numbers::matmul::<numbers::Bf16>(product, rows),
+                TensorType::Q4_0 => blocks_32::matmul::<BlockQ4_0>(product, rows),
+                TensorType::Q4_1 => blocks_32::matmul::<BlockQ4_1>(product, rows),
+                TensorType::Q5_0 => blocks_32::matmul::<BlockQ5_0>(product, rows),
+                TensorType::Q5_1 => blocks_32::matmul::<BlockQ5_1>(product, rows),
+                TensorType::Q8_0 => blocks_32::matmul::<BlockQ8_0>(product, rows),
+                TensorType::IQ4_NL => blocks_32::matmul::<BlockIq4Nl>(product, rows),
+                TensorType::MXFP4 => blocks_32::matmul::<BlockMxfp4>(product, rows),
+                TensorType::Q2_K => blocks_256::matmul::<BlockQ2K>(product, rows),
+                TensorType::Q3_K => blocks_256::matmul::<BlockQ3K>(product, rows),
+                TensorType::Q4_K => blocks_256::matmul::<BlockQ4K>(product, rows),
+                TensorType::Q5_K => blocks_256::matmul::<BlockQ5K>(product, rows),
+                TensorType::Q6_K => blocks_256::matmul::<BlockQ6K>(product, rows),
+                TensorType::IQ4_XS => blocks_256::matmul::<BlockIq4Xs>(product, rows),
+                TensorType::IQ3_S => blocks_256::matmul::<BlockIq3S>(product, rows),
+                // `assert_shapes` lets through only types with an activation format.
+                ty => unreachable!("{ty} weights cannot be multiplied"),
+            }
+        }
+    }
+
+    fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32 {
+        // SAFETY: `self` comes only from `detect`, which saw the features.
+        unsafe { numbers::dot::<numbers::F32>(bytemuck::cast_slice(a), b) }
+    }
+
+    fn dot_f16(&self, a: &[f16], b: &[f32]) -> f32 {
+        // SAFETY: `self` comes only from `detect`, which saw the features.
+        unsafe { numbers::dot::<numbers::F16>(bytemuck::cast_slice(a), b) }
+    }
+
+    fn axpy_f32(&self, a: f32, x: &[f32], y: &mut [f32]) {
+        self.avx2.axpy_f32(a, x, y);
+    }
+
+    fn axpy_f16(&self, a: f32, x: &[f16], y: &mut [f32]) {
+        self.avx2.axpy_f16(a, x, y);
+    }
+
+    fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        self.avx2.rms_norm(x, weight, eps, out);
+    }
+
+    fn silu_mul(&self, gate: &mut [f32], up: &[f32]) {
+        self.avx2.silu_mul(gate, up);
+    }
+
+    fn softmax(&self, x: &mut [f32]) {
+        self.avx2.softmax(x);
+    }
+}

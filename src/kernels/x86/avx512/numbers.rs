@@ -1,0 +1,144 @@
+//! Products of plain numbers: the 16 lanes of a float sum are one register.
+
+use super::Product;
+use crate::math;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// A type of plain numbers that widens to f32 exactly.
+pub(super) trait Number {
+    const BYTES: usize;
+
+    /// The numbers from `at` on whose bits are set in `mask`, as f32; zero in the other lanes.
+    ///
+    /// # Safety
+    /// Those numbers can be read, and the processor has AVX-512 F, BW and VL.
+    unsafe fn load(at: *const u8, mask: __mmask16) -> __m512;
+}
+
+pub(super) struct F32;
+pub(super) struct F16;
+pub(super) struct Bf16;
+
+impl Number for F32 {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load(at: *const u8, mask: __mmask16) -> __m512 {
+        // SAFETY: the masked numbers can be read, by the caller.
+        unsafe { _mm512_maskz_loadu_ps(mask, at.cast()) }
+    }
+}
+
+impl Number for F16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load(at: *const u8, mask: __mmask16) -> __m512 {
+        // SAFETY: the masked numbers can be read, by the caller.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, at.cast())) }
+    }
+}
+
+impl Number for Bf16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load(at: *const u8, mask: __mmask16) -> __m512 {
+        // SAFETY: the masked numbers can be read, by the caller.
+        unsafe {
+            let words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+pub(super) fn matmul<N: Number>(product: Product<'_>, rows: Range<usize>) {
+    let x: Vec<&[f32]> = product.columns.iter().map(|column| column.floats).collect();
+    let (four, rest) = x.as_chunks::<4>();
+    for first in rows.clone().step_by(4) {
+        let group: [&[u8]; 4] = product.rows(first, rows.end);
+        for (j, x) in four.iter().enumerate() {
+            for (c, values) in dots::<N, 4, 4>(&group, x).iter().enumerate() {
+                product.store(4 * j + c, first, rows.end, values);
+            }
+        }
+        for (j, x) in rest.iter().enumerate() {
+            product.store(4 * four.len() + j, first, rows.end, &dots::<N, 4, 1>(&group, &[x])[0]);
+        }
+    }
+}
+
+/// Dot product of numbers and floats.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+pub(super) fn dot<N: Number>(a: &[u8], b: &[f32]) -> f32 {
+    dots::<N, 1, 1>(&[a], &[b])[0][0]
+}
+
+/// Dot products of `R` rows and `C` columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn dots<N: Number, const R: usize, const C: usize>(rows: &[&[u8]; R], x: &[&[f32]; C]) -> [[f32; R]; C] {
+    let n = x[0].len();
+    assert!(x.iter().all(|x| x.len() == n) && rows.iter().all(|row| row.len() == n * N::BYTES));
+    let mut lanes = [[_mm512_setzero_ps(); R]; C];
+    let whole = n / math::LANES * math::LANES;
+    for i in (0..whole).step_by(math::LANES) {
+        // SAFETY: elements `i` to `i + 16` lie within every row and column.
+        unsafe {
+            add::<N, R, C>(rows.map(|row| row.as_ptr().add(i * N::BYTES)), x.map(|x| x.as_ptr().add(i)), !0, &mut lanes)
+        };
+    }
+    if whole < n {
+        let mask = (1 << (n - whole)) - 1;
+        // SAFETY: the mask names the elements from `whole` to `n`.
+        unsafe {
+            let rows = rows.map(|row| row.as_ptr().add(whole * N::BYTES));
+            add::<N, R, C>(rows, x.map(|x| x.as_ptr().add(whole)), mask, &mut lanes);
+        }
+    }
+    let mut values = [[0.0; R]; C];
+    for c in 0..C {
+        for r in 0..R {
+            values[c][r] = sum_lanes(lanes[c][r]);
+        }
+    }
+    values
+}
+
+/// Adds the products of the elements that `mask` names to their lanes; the others keep their values.
+///
+/// # Safety
+/// Those elements can be read.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+unsafe fn add<N: Number, const R: usize, const C: usize>(
+    rows: [*const u8; R],
+    x: [*const f32; C],
+    mask: __mmask16,
+    lanes: &mut [[__m512; R]; C],
+) {
+    let mut w = [_mm512_setzero_ps(); R];
+    for r in 0..R {
+        // SAFETY: the elements can be read, by the caller; this function has the features.
+        w[r] = unsafe { N::load(rows[r], mask) };
+    }
+    for c in 0..C {
+        // SAFETY: as above.
+        let x = unsafe { _mm512_maskz_loadu_ps(mask, x[c]) };
+        for r in 0..R {
+            lanes[c][r] = _mm512_mask3_fmadd_ps(w[r], x, lanes[c][r], mask);
+        }
+    }
+}
+
+/// As [`math::sum_lanes`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn sum_lanes(lanes: __m512) -> f32 {
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps::<1>(lanes));
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
