@@ -33,7 +33,7 @@ export abstract class Vocabulary implements Disposable, AsyncDisposable {
   }
 
   /**
-   * Ids of `text`'s tokens, without begin or end tokens. Works on the calling thread, some 10 ms for a megabyte;
+   * Ids of `text`'s tokens, without begin or end tokens. Works on the calling thread, for a megabyte some 60 ms;
    * `tokenizeAsync` does not. Bytes that are not UTF-8 are read as U+FFFD.
    */
   tokenize(text: string | Uint8Array, options?: TokenizeOptions): number[] {
