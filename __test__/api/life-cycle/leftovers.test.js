@@ -79,9 +79,12 @@ test("aborted loads leave nothing", { skip }, async () => {
   for (let i = 0; i < 20; i += 1) {
     const controller = new AbortController();
     const load = Model.load(path, { signal: controller.signal });
-    if (i % 2 === 0) await new Promise(setImmediate);
+    // In the middle of it, where it takes long enough to have one; the answer may also be on its way already.
+    for (let turn = 0; turn < i % 4; turn += 1) await new Promise(setImmediate);
     controller.abort(new Error("changed my mind"));
-    await assert.rejects(load, { message: "changed my mind" });
+    const ended = await load.catch((error) => error);
+    if (ended instanceof Model) await ended.dispose();
+    else assert.equal(ended.message, "changed my mind");
   }
   for (let i = 0; i < 200 && engineThreads().length > 0; i += 1) await wait(10);
   assert.deepEqual(engineThreads(), []);
