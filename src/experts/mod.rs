@@ -35,6 +35,29 @@ pub trait ExpertSource: Send + Sync + std::fmt::Debug {
     /// Element types of gate, up and down in `layer`.
     fn types(&self, layer: usize) -> [TensorType; 3];
 
-    /// Expert `expert` of `layer`.
-    fn expert(&self, layer: usize, expert: u32) -> Expert<'_>;
+    /// Begins to bring `experts` of `layer`, each named once, into memory. `cancelled` is asked while it waits.
+    fn fetch<'a>(
+        &'a self,
+        layer: usize,
+        experts: &[u32],
+        cancelled: &'a (dyn Fn() -> bool + Sync),
+    ) -> Box<dyn Fetch + 'a>;
+}
+
+/// Experts on their way into memory. Dropping it gives up those that are not there yet.
+pub trait Fetch {
+    /// The experts that came into memory since the last call, at least one, each with its index in the list that was
+    /// asked for, in the order of the list; none where all were given. What an earlier call gave may be gone.
+    ///
+    /// # Errors
+    /// Where an expert cannot be read, or the wait is cancelled.
+    fn ready(&mut self) -> Result<Vec<(usize, Expert<'_>)>, ExpertsError>;
+}
+
+/// Why an expert could not be had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ExpertsError {
+    /// The caller wants it no more.
+    #[error("the wait for an expert was cancelled")]
+    Cancelled,
 }

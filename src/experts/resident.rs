@@ -1,6 +1,6 @@
 //! All experts in memory: slices of the mapped files.
 
-use super::{Expert, ExpertSource, LayerExperts};
+use super::{Expert, ExpertSource, ExpertsError, Fetch, LayerExperts};
 use crate::gguf::{ExpertSlice, MappedGguf};
 use crate::quant::{TensorType, WeightRows};
 use std::sync::Arc;
@@ -18,6 +18,11 @@ impl Resident {
         Self { files, layers }
     }
 
+    fn expert(&self, layer: usize, expert: u32) -> Expert<'_> {
+        let [gate, up, down] = self.layers[layer].slices[expert as usize].each_ref().map(|slice| self.rows(slice));
+        Expert { gate, up, down }
+    }
+
     fn rows(&self, slice: &ExpertSlice) -> WeightRows<'_> {
         let bytes = self.files.range(slice.shard, slice.offset, slice.bytes);
         WeightRows::new(slice.ty, bytes, slice.rows, slice.cols)
@@ -29,8 +34,19 @@ impl ExpertSource for Resident {
         self.layers[layer].types
     }
 
-    fn expert(&self, layer: usize, expert: u32) -> Expert<'_> {
-        let [gate, up, down] = self.layers[layer].slices[expert as usize].each_ref().map(|slice| self.rows(slice));
-        Expert { gate, up, down }
+    fn fetch<'a>(&'a self, layer: usize, experts: &[u32], _: &'a (dyn Fn() -> bool + Sync)) -> Box<dyn Fetch + 'a> {
+        let experts = experts.iter().map(|&expert| self.expert(layer, expert)).enumerate().collect();
+        Box::new(AllAtOnce { experts })
+    }
+}
+
+/// Nothing to wait for.
+struct AllAtOnce<'a> {
+    experts: Vec<(usize, Expert<'a>)>,
+}
+
+impl Fetch for AllAtOnce<'_> {
+    fn ready(&mut self) -> Result<Vec<(usize, Expert<'_>)>, ExpertsError> {
+        Ok(std::mem::take(&mut self.experts))
     }
 }

@@ -5,7 +5,7 @@ use crate::sampling::SamplingError;
 
 /// Why a generation cannot begin or go on.
 #[allow(missing_docs)] // The fields are what their messages say.
-#[derive(Debug, thiserror::Error, PartialEq)]
+#[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     #[error("the prompt is empty; the model needs at least one token to start from")]
     EmptyPrompt,

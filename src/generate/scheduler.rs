@@ -115,7 +115,7 @@ impl Scheduler {
             Err(error) => {
                 // Submission checked the ids and the length, so this is for all of them alike.
                 for &i in running.iter().rev() {
-                    self.active.remove(i).sink.finish(Err(error_of(&error)));
+                    self.active.remove(i).sink.finish(Err(error.clone().into()));
                 }
             }
         }
@@ -228,14 +228,4 @@ impl Scheduler {
             _ => self.model.new_sequence(),
         }
     }
-}
-
-/// Each generation gets an error of its own.
-fn error_of(error: &ForwardError) -> GenerateError {
-    match error {
-        ForwardError::TokenId { id, vocab_size } => ForwardError::TokenId { id: *id, vocab_size: *vocab_size },
-        ForwardError::ContextFull { pos, n_ctx } => ForwardError::ContextFull { pos: *pos, n_ctx: *n_ctx },
-        ForwardError::Cancelled => ForwardError::Cancelled,
-    }
-    .into()
 }

@@ -1,5 +1,6 @@
 //! Why a model does not load or a forward pass does not run.
 
+use crate::experts::ExpertsError;
 use crate::gguf::GgufError;
 use crate::kernels::KernelsError;
 use crate::parallel::PoolError;
@@ -62,7 +63,7 @@ pub enum ModelError {
 
 /// Why a forward pass could not run.
 #[allow(missing_docs)] // The fields are what their messages say.
-#[derive(Debug, thiserror::Error, PartialEq)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ForwardError {
     #[error("the token id {id} is outside the vocabulary of {vocab_size} tokens")]
     TokenId { id: u32, vocab_size: usize },
@@ -70,6 +71,17 @@ pub enum ForwardError {
     #[error("position {pos} is beyond the context of {n_ctx} tokens; ask for a longer context or start anew")]
     ContextFull { pos: usize, n_ctx: usize },
 
+    #[error(transparent)]
+    Experts(ExpertsError),
+
     #[error("the pass was cancelled")]
     Cancelled,
+}
+
+impl From<ExpertsError> for ForwardError {
+    fn from(error: ExpertsError) -> Self {
+        match error {
+            ExpertsError::Cancelled => Self::Cancelled,
+        }
+    }
 }

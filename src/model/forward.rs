@@ -42,7 +42,7 @@ impl Model {
     /// cancelled, or fails, leaves the sequences as they were.
     ///
     /// # Errors
-    /// Where a token id is unknown, the context is full, or the pass is cancelled.
+    /// Where a token id is unknown, the context is full, an expert cannot be read, or the pass is cancelled.
     ///
     /// # Panics
     /// If a token's position does not follow its sequence.
@@ -64,7 +64,8 @@ impl Model {
                     return Err(ForwardError::Cancelled);
                 }
                 self.attention(workspace, sequences, batch, layer);
-                self.experts(workspace, layer, observer.as_deref_mut().map(|o| o as &mut dyn RoutingObserver));
+                let observer = observer.as_deref_mut().map(|o| o as &mut dyn RoutingObserver);
+                self.experts(workspace, layer, observer, cancelled)?;
             }
             self.output(workspace, batch);
             Ok(())
@@ -151,12 +152,19 @@ impl Model {
     }
 
     /// `x += experts(norm(x))`.
-    fn experts(&self, workspace: &mut Workspace, layer: usize, observer: Option<&mut dyn RoutingObserver>) {
+    fn experts(
+        &self,
+        workspace: &mut Workspace,
+        layer: usize,
+        observer: Option<&mut dyn RoutingObserver>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
         let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
         let Workspace { x, normed, quantized, moe, .. } = workspace;
         compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
-        let block = MoeLayer { compute, config, files: &self.files, experts: &*self.experts, layer, weights };
-        block.add(normed, x, quantized, moe, observer);
+        let block =
+            MoeLayer { compute, config, files: &self.files, experts: &*self.experts, layer, weights, cancelled };
+        block.add(normed, x, quantized, moe, observer)
     }
 
     /// Logits of the tokens that want them.

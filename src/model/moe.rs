@@ -4,8 +4,8 @@ use super::forward::{Compute, quantize};
 use super::linear::{Product, multiply};
 use super::weights::Layer;
 use super::workspace::{MoeBuffers, QuantizedSet, resize};
-use super::{Config, RoutingObserver};
-use crate::experts::ExpertSource;
+use super::{Config, ForwardError, RoutingObserver};
+use crate::experts::{Expert, ExpertSource};
 use crate::gguf::MappedGguf;
 use crate::kernels::OutColumns;
 use crate::quant::{ActivationFormat, TensorType};
@@ -19,13 +19,17 @@ pub(super) struct MoeLayer<'a> {
     pub experts: &'a dyn ExpertSource,
     pub layer: usize,
     pub weights: &'a Layer,
+    pub cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl MoeLayer<'_> {
     /// Adds the experts' output to `x`.
     ///
-    /// `x` and `normed` are `[batch, embed_dim]`. Each token's outputs are added up in the order of its choices, from
-    /// the likeliest on, and the sum is added to `x`.
+    /// `x` and `normed` are `[batch, embed_dim]`. Experts are computed as they come into memory; each token's outputs
+    /// are added up in the order of its choices all the same, from the likeliest on, and the sum is added to `x`.
+    ///
+    /// # Errors
+    /// Where an expert cannot be had.
     pub fn add(
         &self,
         normed: &[f32],
@@ -33,16 +37,29 @@ impl MoeLayer<'_> {
         quantized: &mut QuantizedSet,
         buffers: &mut MoeBuffers,
         observer: Option<&mut dyn RoutingObserver>,
-    ) {
+    ) -> Result<(), ForwardError> {
         let n_tokens = x.len() / self.config.embed_dim;
         self.route(normed, n_tokens, quantized, buffers);
         if let Some(observer) = observer {
             observer.routed(self.layer, &buffers.router_logits, &buffers.choices);
         }
         let groups = Groups::of(&buffers.choices, self.config.routing.n_used);
-        self.expand(normed, &groups, quantized, buffers);
-        self.contract(&groups, buffers);
+        for format in self.experts.types(self.layer)[..2].iter().map(|ty| format(*ty)) {
+            quantize(&self.compute, format, normed, self.config.embed_dim, quantized);
+        }
+        resize(&mut buffers.down, groups.n_pairs() * self.config.embed_dim);
+        let mut fetch = self.experts.fetch(self.layer, &groups.ids(), self.cancelled);
+        loop {
+            let ready = fetch.ready()?;
+            if ready.is_empty() {
+                break;
+            }
+            let wave: Vec<_> = ready.iter().map(|(i, expert)| (&groups.experts[*i], *expert)).collect();
+            self.expand(&wave, &groups, quantized, buffers);
+            self.contract(&wave, buffers);
+        }
         self.combine(&groups, buffers, x);
+        Ok(())
     }
 
     /// Router logits and choices of every token.
@@ -57,29 +74,21 @@ impl MoeLayer<'_> {
         }
     }
 
-    /// Gate and up of every pair of token and expert, joined by `silu(gate) · up`: one hand-off for all products.
-    fn expand(&self, normed: &[f32], groups: &Groups, quantized: &mut QuantizedSet, buffers: &mut MoeBuffers) {
+    /// Gate and up of every pair of the experts in `wave`, joined by `silu(gate) · up`: one hand-off for all products.
+    fn expand(&self, wave: &Wave<'_>, groups: &Groups, quantized: &QuantizedSet, buffers: &mut MoeBuffers) {
         let expert_dim = self.config.expert_dim;
-        let [gate_format, up_format, _] = self.experts.types(self.layer).map(format);
-        for format in [gate_format, up_format] {
-            quantize(&self.compute, format, normed, self.config.embed_dim, quantized);
-        }
-        let gates = resize(&mut buffers.gate, groups.n_pairs() * expert_dim);
-        let ups = resize(&mut buffers.up, groups.n_pairs() * expert_dim);
+        let n_pairs: usize = wave.iter().map(|(group, _)| group.n).sum();
+        let gates = resize(&mut buffers.gate, n_pairs * expert_dim);
+        let ups = resize(&mut buffers.up, n_pairs * expert_dim);
         let (mut gates_left, mut ups_left) = (&mut *gates, &mut *ups);
-        let mut products = Vec::with_capacity(2 * groups.experts.len());
-        for group in &groups.experts {
-            let expert = self.experts.expert(self.layer, group.expert);
+        let mut products = Vec::with_capacity(2 * wave.len());
+        for (group, expert) in wave {
             let columns = groups.tokens(group);
             let gate = split(&mut gates_left, columns.len() * expert_dim);
             let up = split(&mut ups_left, columns.len() * expert_dim);
-            for (weights, format, out) in [(expert.gate, gate_format, gate), (expert.up, up_format, up)] {
-                products.push(Product {
-                    weights,
-                    x: quantized.get(format),
-                    columns,
-                    out: OutColumns::new(out, expert_dim),
-                });
+            for (weights, out) in [(expert.gate, gate), (expert.up, up)] {
+                let x = quantized.get(format(weights.ty()));
+                products.push(Product { weights, x, columns, out: OutColumns::new(out, expert_dim) });
             }
         }
         multiply(self.compute.pool, self.compute.kernels, &products);
@@ -87,20 +96,24 @@ impl MoeLayer<'_> {
         self.compute.pool.for_each(pairs, |_, (gate, up)| self.compute.kernels.silu_mul(gate, up));
     }
 
-    /// Down of every pair: one hand-off again.
-    fn contract(&self, groups: &Groups, buffers: &mut MoeBuffers) {
+    /// Down of every pair of the experts in `wave`, each to the pair's place: one hand-off again.
+    fn contract(&self, wave: &Wave<'_>, buffers: &mut MoeBuffers) {
         let embed_dim = self.config.embed_dim;
         let [_, _, down_format] = self.experts.types(self.layer).map(format);
         buffers.hidden.clear();
         quantize(&self.compute, down_format, &buffers.gate, self.config.expert_dim, &mut buffers.hidden);
-        let mut left = resize(&mut buffers.down, groups.n_pairs() * embed_dim);
-        let pairs: Vec<u32> = (0..groups.n_pairs() as u32).collect();
-        let mut products = Vec::with_capacity(groups.experts.len());
-        for group in &groups.experts {
-            let weights = self.experts.expert(self.layer, group.expert).down;
-            let columns = &pairs[group.first..group.first + group.n];
-            let out = OutColumns::new(split(&mut left, columns.len() * embed_dim), embed_dim);
-            products.push(Product { weights, x: buffers.hidden.get(down_format), columns, out });
+        let x = buffers.hidden.get(down_format);
+        let columns: Vec<u32> = (0..x.n() as u32).collect();
+        let (mut columns, mut left, mut passed) = (&columns[..], &mut buffers.down[..], 0);
+        let mut products = Vec::with_capacity(wave.len());
+        for (group, expert) in wave {
+            // A wave is in the order of the groups, and the groups are in the order of their pairs.
+            split(&mut left, (group.first - passed) * embed_dim);
+            passed = group.first + group.n;
+            let out = OutColumns::new(split(&mut left, group.n * embed_dim), embed_dim);
+            let (own, rest) = columns.split_at(group.n);
+            columns = rest;
+            products.push(Product { weights: expert.down, x, columns: own, out });
         }
         multiply(self.compute.pool, self.compute.kernels, &products);
     }
@@ -120,6 +133,9 @@ impl MoeLayer<'_> {
         self.compute.pool.for_each(x.chunks_exact_mut(embed_dim).collect(), add);
     }
 }
+
+/// Experts that are in memory now, with their pairs, in the order of the groups.
+type Wave<'a> = [(&'a Group, Expert<'a>)];
 
 /// The pairs of token and expert of a layer, sorted by expert: each expert is fetched once for all its tokens.
 struct Groups {
@@ -153,6 +169,11 @@ impl Groups {
             }
         }
         groups
+    }
+
+    /// Ids of the experts, in order.
+    fn ids(&self) -> Vec<u32> {
+        self.experts.iter().map(|group| group.expert).collect()
     }
 
     fn n_pairs(&self) -> usize {

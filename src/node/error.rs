@@ -73,6 +73,7 @@ fn code(error: &NodeError) -> &'static str {
             GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::ContextFull { .. }) => "PROMPT_TOO_LONG",
+            GenerateError::Forward(ForwardError::Experts(_)) => "FILE_READ",
             GenerateError::Forward(ForwardError::Cancelled) => "CANCELLED",
         },
         NodeError::Gguf(error) => gguf_code(error),
