@@ -7,7 +7,6 @@ mod models;
 use clutor::generate::logits;
 use clutor::model::{BatchToken, Model, Workspace};
 use models::{golden_folders, kernel_paths, load, name};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Tokens without a pattern, from a fixed linear congruential generator.
@@ -23,7 +22,7 @@ fn ids(n: usize, vocab_size: usize, seed: u64) -> Vec<u32> {
 /// Bits of the logits of `n` tokens.
 fn bits(model: &Model, n: usize, batch: usize) -> Vec<u32> {
     let ids = ids(n, model.vocab_size(), 7);
-    let recording = logits(model, &ids, batch, &mut |_| ControlFlow::Continue(())).unwrap();
+    let recording = logits(model, &ids, batch, &|| false, &mut |_| {}).unwrap();
     recording.logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
@@ -71,8 +70,7 @@ fn two_sequences_interleaved_are_the_same_as_each_alone() {
     for path in models() {
         let model = load(&path, best(), 2);
         let texts = [1, 2].map(|seed| ids(30, model.vocab_size(), seed));
-        let alone =
-            texts.each_ref().map(|ids| logits(&model, ids, 64, &mut |_| ControlFlow::Continue(())).unwrap().logits);
+        let alone = texts.each_ref().map(|ids| logits(&model, ids, 64, &|| false, &mut |_| {}).unwrap().logits);
         let (mut workspace, mut a, mut b) = (Workspace::new(), model.new_sequence(), model.new_sequence());
         let mut together = [Vec::new(), Vec::new()];
         // One sequence goes on by two tokens a pass, the other by three, until the shorter way is done.
@@ -106,7 +104,7 @@ fn a_pass_that_is_cancelled_or_refused_leaves_the_sequence_as_it_was() {
     let unknown = model.forward(&mut workspace, &mut [&mut sequence], &[token(0, 4096)], None, &|| false);
     assert_eq!(unknown.unwrap_err().to_string(), "the token id 4096 is outside the vocabulary of 4096 tokens");
     model.forward(&mut workspace, &mut [&mut sequence], &[token(0, 5)], None, &|| false).unwrap();
-    let clean = logits(&model, &[5], 1, &mut |_| ControlFlow::Continue(())).unwrap();
+    let clean = logits(&model, &[5], 1, &|| false, &mut |_| {}).unwrap();
     assert_eq!(workspace.logits(), clean.logits);
 }
 

@@ -41,7 +41,7 @@ fn error(change: impl FnOnce(&mut GgufWriter)) -> String {
 
 fn answers(writer: &GgufWriter) -> Vec<f32> {
     let model = load(writer, &LoadOptions::default()).unwrap();
-    logits(&model, &[104, 101, 108, 108, 111], 8, &mut |_| ControlFlow::Continue(())).unwrap().logits
+    logits(&model, &[104, 101, 108, 108, 111], 8, &|| false, &mut |_| {}).unwrap().logits
 }
 
 fn number(value: u32) -> Vec<u8> {

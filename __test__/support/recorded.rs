@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Everything that `model` says about `ids`.
 pub fn record(model: &Model, ids: &[u32]) -> Recording {
-    logits(model, ids, 512, &mut |_| ControlFlow::Continue(())).unwrap()
+    logits(model, ids, 512, &|| false, &mut |_| {}).unwrap()
 }
 
 /// The recorded text of a folder.

@@ -3,7 +3,6 @@
 use super::GenerateError;
 use crate::model::{BatchToken, Model, RoutingObserver, Workspace};
 use crate::routing::Choice;
-use std::ops::ControlFlow;
 
 /// Everything that a model says about a text.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,10 +21,11 @@ pub struct Recording {
 
 /// Runs `ids` through the model in chunks of `batch` tokens and records all logits and choices.
 ///
-/// The result does not depend on `batch`. `progress` is told how many tokens are done and can break off.
+/// The result does not depend on `batch`. `progress` is told how many tokens are done; `cancelled` is asked before each
+/// layer.
 ///
 /// # Errors
-/// Where the text is empty or longer than the context, an id is unknown, or `progress` broke off.
+/// Where the text is empty or longer than the context, an id is unknown, an expert cannot be read, or it is cancelled.
 ///
 /// # Panics
 /// If `batch` is zero.
@@ -33,7 +33,8 @@ pub fn logits(
     model: &Model,
     ids: &[u32],
     batch: usize,
-    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    cancelled: &(dyn Fn() -> bool + Sync),
+    progress: &mut dyn FnMut(usize),
 ) -> Result<Recording, GenerateError> {
     check_length(model, ids)?;
     let config = model.config();
@@ -52,12 +53,10 @@ pub fn logits(
     let (mut workspace, mut sequence) = (Workspace::new(), model.new_sequence());
     for chunk in ids.chunks(batch) {
         let tokens = tokens(chunk, record.first, true);
-        model.forward(&mut workspace, &mut [&mut sequence], &tokens, Some(&mut record), &|| false)?;
+        model.forward(&mut workspace, &mut [&mut sequence], &tokens, Some(&mut record), cancelled)?;
         record.recording.logits.extend_from_slice(workspace.logits());
         record.first += chunk.len();
-        if progress(record.first).is_break() {
-            return Err(crate::model::ForwardError::Cancelled.into());
-        }
+        progress(record.first);
     }
     Ok(record.recording)
 }
@@ -76,11 +75,11 @@ pub struct Perplexity {
 /// Perplexity of `ids` over windows of `window` tokens that do not overlap: every token but each window's first is
 /// predicted from those before it in its window. A rest shorter than a window counts too, if it has two tokens.
 ///
-/// `progress` is told the tokens done and the mean so far, and can break off.
+/// `progress` is told the tokens done and the mean so far; `cancelled` is asked before each layer.
 ///
 /// # Errors
-/// Where the text or the window is shorter than two tokens, the window exceeds the context, an id is unknown, or
-/// `progress` broke off.
+/// Where the text or the window is shorter than two tokens, the window exceeds the context, an id is unknown, an expert
+/// cannot be read, or it is cancelled.
 ///
 /// # Panics
 /// If `batch` is zero.
@@ -89,7 +88,8 @@ pub fn perplexity(
     ids: &[u32],
     window: usize,
     batch: usize,
-    progress: &mut dyn FnMut(usize, f64) -> ControlFlow<()>,
+    cancelled: &(dyn Fn() -> bool + Sync),
+    progress: &mut dyn FnMut(usize, f64),
 ) -> Result<Perplexity, GenerateError> {
     if window < 2 {
         return Err(GenerateError::Window { window });
@@ -104,16 +104,14 @@ pub fn perplexity(
         let mut sequence = model.new_sequence();
         for (j, chunk) in ids.chunks(batch).enumerate() {
             let first = j * batch;
-            model.forward(&mut workspace, &mut [&mut sequence], &tokens(chunk, first, true), None, &|| false)?;
+            model.forward(&mut workspace, &mut [&mut sequence], &tokens(chunk, first, true), None, cancelled)?;
             let next = ids[first + 1..].iter();
             for (logits, &next) in workspace.logits().chunks_exact(model.vocab_size()).zip(next) {
                 sum += negative_log_likelihood(logits, next as usize);
                 predicted += 1;
             }
         }
-        if progress(i * window + ids.len(), sum / predicted as f64).is_break() {
-            return Err(crate::model::ForwardError::Cancelled.into());
-        }
+        progress(i * window + ids.len(), sum / predicted as f64);
     }
     let nll = sum / predicted as f64;
     Ok(Perplexity { nll, perplexity: libm::exp(nll), tokens: predicted })

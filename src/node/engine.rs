@@ -260,10 +260,7 @@ impl Session {
         loaded: &Loaded,
         cancelled: &AtomicBool,
     ) -> Result<(), NodeError> {
-        let progress = |done: u64, total: u64| {
-            self.mailbox.progress(request, done, total);
-            self.go_on(cancelled)
-        };
+        let stopped = || self.go_on(cancelled).is_break();
         match question {
             Question::Tokenize { input, special } => {
                 let ids = input.into_ids(loaded.tokenizer(), special)?;
@@ -272,15 +269,16 @@ impl Session {
             Question::Logits { ids, batch } => {
                 let model = loaded.model()?;
                 let n_tokens = ids.len() as u64;
-                let recording = generate::logits(model, &ids, batch, &mut |done| progress(done as u64, n_tokens))?;
+                let mut progress = |done: usize| self.mailbox.progress(request, done as u64, n_tokens);
+                let recording = generate::logits(model, &ids, batch, &stopped, &mut progress)?;
                 self.mailbox.done_with(request, recording_arrays(recording, model));
             }
             Question::Perplexity { input, window, batch } => {
                 let model = loaded.model()?;
                 let ids = input.into_ids(loaded.tokenizer(), false)?;
                 let n_tokens = ids.len() as u64;
-                let mut progress = |done: usize, _mean: f64| progress(done as u64, n_tokens);
-                let score = generate::perplexity(model, &ids, window, batch, &mut progress)?;
+                let mut progress = |done: usize, _mean: f64| self.mailbox.progress(request, done as u64, n_tokens);
+                let score = generate::perplexity(model, &ids, window, batch, &stopped, &mut progress)?;
                 let perplexity =
                     PerplexityScore { nll: score.nll, perplexity: score.perplexity, tokens: score.tokens as i64 };
                 self.mailbox.done(request, Event { perplexity: Some(perplexity), ..Event::default() });
