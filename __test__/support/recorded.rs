@@ -4,7 +4,6 @@
 use clutor::generate::{Recording, logits};
 use clutor::model::Model;
 use clutor::sampling::greedy;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 /// Everything that `model` says about `ids`.
