@@ -1,5 +1,6 @@
+import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { Command } from "commander";
 import { type ComputeOptions, computeFlags, fileError, flag, integer, readText, UsageError } from "../flags.js";
 import { loadModel } from "../load.js";
@@ -33,6 +34,10 @@ export function logitsCommand(): Command {
 
 async function logits(options: Options): Promise<void> {
   const ids = await findIds(options);
+  // Before the work, so that a folder that cannot be made costs nothing.
+  await makeFolder(options.out).catch((error: unknown) => {
+    throw fileError(error, options.out);
+  });
   const model = await loadModel(options);
   try {
     const computed = await model.logits(ids, { batch: options.batch, signal: interrupt.signal });
@@ -44,7 +49,6 @@ async function logits(options: Options): Promise<void> {
       "weights.npy": computed.weights,
     };
     try {
-      await mkdir(options.out, { recursive: true });
       for (const [name, tensor] of Object.entries(files)) await writeFile(join(options.out, name), npy(tensor));
     } catch (error) {
       throw fileError(error, options.out);
@@ -56,6 +60,14 @@ async function logits(options: Options): Promise<void> {
   } finally {
     await model.dispose();
   }
+}
+
+/** Makes a folder and those above it. Node's own recursive form never ends where the system has no folder to make one in. */
+async function makeFolder(folder: string): Promise<void> {
+  if (existsSync(folder)) return;
+  const above = dirname(folder);
+  if (above !== folder) await makeFolder(above);
+  await mkdir(folder);
 }
 
 async function findIds(options: Options): Promise<number[]> {
