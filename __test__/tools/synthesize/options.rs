@@ -50,9 +50,9 @@ pub struct Routing {
 
 /// Fitted to a recorded routing of Qwen3-30B-A3B: 48 layers, 28 + 128 tokens, 6 of 128 experts used (Helldez/BigMoeOnEdge,
 /// docs/bench-data). There a token has 37 % of its experts in common with the token before, 29 % with the second, 26 %
-/// with the fourth and 25 % with the sixteenth before; with these numbers and that shape it is 39, 32, 27 and 25 %. A
-/// least-recently-used cache of 5, 10, 20 and 40 % of all experts hits in 38, 50, 74 and 94 % there, 39, 55, 75 and 93 %
-/// here.
+/// with the fourth and 25 % with the sixteenth before; the preset of that shape, sampled, has 36, 28, 26 and 27 %. A
+/// least-recently-used cache of 5, 10, 20 and 40 % of all experts hits in 38, 50, 74 and 94 % there, in 36, 49, 73 and
+/// 94 % here.
 impl Default for Routing {
     fn default() -> Self {
         Self { uniform: false, skew: 1.1, topics: 32, preference: 1.0, noise: 0.6, stay: 3.6 }
