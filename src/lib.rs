@@ -15,4 +15,6 @@ pub mod parallel;
 pub mod quant;
 pub mod routing;
 pub mod sampling;
+pub mod store;
 pub mod tokenizer;
+pub mod workload;

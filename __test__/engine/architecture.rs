@@ -14,9 +14,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kernels", &["quant", "math"]),
     ("routing", &["math"]),
     ("sampling", &["math"]),
+    ("store", &["gguf"]),
+    ("store/policy", &[]),
     ("experts", &["gguf", "quant"]),
     ("model", &["gguf", "quant", "kernels", "math", "routing", "experts", "parallel", "tokenizer", "guard"]),
     ("generate", &["model", "sampling", "tokenizer", "parallel", "routing"]),
+    ("workload", &["store"]),
     ("node", &["model", "generate", "gguf", "tokenizer", "sampling", "kernels", "quant"]),
 ];
 
@@ -43,7 +46,9 @@ fn every_folder_of_the_source_is_in_the_list_and_every_entry_is_a_folder() {
         .filter(|entry| entry.file_type().unwrap().is_dir())
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
-    let mut listed: Vec<String> = ARROWS.iter().map(|(module, _)| (*module).to_owned()).collect();
+    // Modules within modules are listed to hold them to less; their folders are not at the top.
+    let top = ARROWS.iter().map(|(module, _)| *module).filter(|module| !module.contains('/'));
+    let mut listed: Vec<String> = top.map(str::to_owned).collect();
     folders.sort();
     listed.sort();
     assert_eq!(folders, listed);

@@ -1,0 +1,3 @@
+//! Serves experts from disk with bounded memory.
+
+pub mod policy;

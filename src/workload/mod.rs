@@ -1,0 +1,3 @@
+//! Recorded choices of experts, to judge cache policies by.
+
+pub mod trace;
