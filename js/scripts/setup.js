@@ -62,9 +62,13 @@ export function build() {
     process.stderr.write("building the engine\n");
     const output = ["--output-dir", dirname(addon), "--dts", join("..", "..", "index.d.ts")];
     const napi = join(root, "node_modules", "@napi-rs", "cli", "dist", "cli.js");
-    run(process.execPath, [napi, "build", "--release", "--platform", "--features", "node", "--no-js", ...output, "--", "--lib"], {
-      stdio: ["ignore", "ignore", 2],
-    });
+    run(
+      process.execPath,
+      [napi, "build", "--release", "--platform", "--features", "node", "--no-js", ...output, "--", "--lib"],
+      {
+        stdio: ["ignore", "ignore", 2],
+      },
+    );
     touch(addon);
   }
   const tsc = join(root, "node_modules", "typescript", "lib", "tsc.js");
