@@ -193,6 +193,7 @@ fn number(text: &str, line: usize, column: &'static str) -> Result<u32, TraceErr
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // A panic is how a test fails.
 mod tests {
     use super::*;
 

@@ -31,7 +31,9 @@ pub(super) struct Frequency {
     /// Layers that have cached keys, by their least count in the present unit.
     least: Heap,
     budget: Option<Vec<usize>>,
+    /// Scratch for pinned keys that are in the way.
     aside: Vec<(usize, Rank, u32)>,
+    aside_of_layer: Vec<(Rank, u32)>,
 }
 
 struct Layer {
@@ -124,6 +126,7 @@ impl Frequency {
             least: Heap::new(n_layers),
             budget: (budget == Budget::PerLayer).then(|| (0..n_layers).map(share).collect()),
             aside: Vec::new(),
+            aside_of_layer: Vec::new(),
         }
     }
 
@@ -146,17 +149,39 @@ impl Frequency {
         }
     }
 
-    /// The layer from which a key makes way.
-    fn victim_layer(&self, incoming: usize) -> Option<usize> {
-        let Some(budget) = &self.budget else { return self.least.first().map(|(_, layer)| layer as usize) };
-        let len = |layer: usize| self.layers[layer].cached.len();
-        if len(incoming) > 0 && len(incoming) >= budget[incoming] {
-            return Some(incoming);
+    /// Takes out the least of all keys that are not pinned.
+    fn pop_least(&mut self, pins: &Pins) -> Option<u32> {
+        let mut aside = std::mem::take(&mut self.aside);
+        let mut victim = None;
+        while let Some((_, layer)) = self.least.first() {
+            let layer = layer as usize;
+            let Some((rank, expert)) = self.layers[layer].cached.first() else {
+                unreachable!("a layer without cached keys is not in the heap of layers")
+            };
+            self.layers[layer].cached.remove(expert);
+            self.rank_layer(layer);
+            let key = (layer * self.n_experts) as u32 + expert;
+            if pins[key as usize] == 0 {
+                victim = Some(key);
+                break;
+            }
+            aside.push((layer, rank, expert));
         }
-        // Others hold what this layer lacks: the slots were free when they took them.
-        (0..self.layers.len())
-            .filter(|layer| len(*layer) > 0)
-            .max_by_key(|layer| len(*layer) as isize - budget[*layer] as isize)
+        for (layer, rank, expert) in aside.drain(..) {
+            self.layers[layer].cached.set(expert, rank);
+            self.rank_layer(layer);
+        }
+        self.aside = aside;
+        victim
+    }
+
+    /// Takes out the least key of a layer that is not pinned.
+    fn pop_of_layer(&mut self, layer: usize, pins: &Pins) -> Option<u32> {
+        let first_key = (layer * self.n_experts) as u32;
+        let is_free = |expert: u32| pins[(first_key + expert) as usize] == 0;
+        let expert = self.layers[layer].cached.pop_where(&mut self.aside_of_layer, is_free)?;
+        self.rank_layer(layer);
+        Some(first_key + expert)
     }
 }
 
@@ -212,25 +237,17 @@ impl Order for Frequency {
     }
 
     fn victim(&mut self, incoming: u32, pins: &Pins) -> Option<u32> {
+        let Some(budget) = &self.budget else { return self.pop_least(pins) };
         let incoming = incoming as usize / self.n_experts;
-        let mut aside = std::mem::take(&mut self.aside);
-        let mut victim = None;
-        while let Some(layer) = self.victim_layer(incoming) {
-            let Some((rank, expert)) = self.layers[layer].cached.first() else { break };
-            let key = (layer * self.n_experts) as u32 + expert;
-            self.remove(key);
-            if pins[key as usize] == 0 {
-                victim = Some(key);
-                break;
-            }
-            aside.push((layer, rank, expert));
-        }
-        for (layer, rank, expert) in aside.drain(..) {
-            self.layers[layer].cached.set(expert, rank);
-            self.rank_layer(layer);
-        }
-        self.aside = aside;
-        victim
+        let excess = |layer: usize| self.layers[layer].cached.len() as isize - budget[layer] as isize;
+        // A layer below its share takes from the one that is furthest above its own: others took the slots while they
+        // were free.
+        let first = match excess(incoming) {
+            0.. => incoming,
+            _ => (0..self.layers.len()).max_by_key(|layer| excess(*layer))?,
+        };
+        self.pop_of_layer(first, pins)
+            .or_else(|| (0..self.layers.len()).find_map(|layer| self.pop_of_layer(layer, pins)))
     }
 
     fn warm(&mut self, key: u32, weight: f32) {

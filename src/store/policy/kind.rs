@@ -11,8 +11,8 @@ use super::tiny_lfu::TinyLfu;
 
 /// Half-life of [`PolicyKind::DecayedFrequency`] unless given: the middle of the range (16 to 64) that does well.
 const DECAYED_HALF_LIFE: f32 = 32.0;
-/// Parameters of the default, chosen on the recorded traces (`cargo bench --bench policy`): flat optima, a half-life of
-/// 8 or 32 and a bonus of 4 or 8 cost about a point at most.
+/// Parameters of the default, chosen on the recorded traces (`cargo bench --bench policy`). The optima are flat: a
+/// half-life of 32, or a bonus of 4 or 8, costs a point at most.
 const LAYER_AWARE_HALF_LIFE: f32 = 16.0;
 const LAYER_AWARE_BONUS: f32 = 6.0;
 /// Window of [`PolicyKind::WTinyLfu`] unless given; the usual 1 % is for keys that seldom come in bursts.

@@ -203,6 +203,18 @@ fn decayed_frequency_keeps_layers_to_their_shares() {
 }
 
 #[test]
+fn decayed_frequency_takes_from_its_own_layer_also_when_the_least_used_are_pinned() {
+    let mut cache = cache(PolicyKind::DecayedFrequency { half_life_tokens: 32.0 }, 6, 0);
+    for layer in [0, 1, 2] {
+        (0..2).for_each(|expert| _ = cache.access(key(layer, expert)));
+    }
+    cache.access(key(0, 1));
+    let slot = cache.find(key(0, 0)).unwrap();
+    cache.pin(slot);
+    assert_eq!(evicted_by(cache.access(key(0, 2))), Some(key(0, 1)));
+}
+
+#[test]
 fn decayed_frequency_remembers_counts_after_eviction() {
     let mut cache = Cache::new(PolicyKind::DecayedFrequency { half_life_tokens: 32.0 }, 1, 8, 2, 0);
     (0..4).for_each(|_| token(&mut cache, &[0]));
