@@ -16,11 +16,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sampling", &["math"]),
     ("store", &["gguf"]),
     ("store/policy", &[]),
-    ("experts", &["gguf", "quant"]),
-    ("model", &["gguf", "quant", "kernels", "math", "routing", "experts", "parallel", "tokenizer", "guard"]),
+    ("experts", &["gguf", "quant", "store"]),
+    ("model", &["gguf", "quant", "kernels", "math", "routing", "experts", "store", "parallel", "tokenizer", "guard"]),
     ("generate", &["model", "sampling", "tokenizer", "parallel", "routing"]),
     ("workload", &["store"]),
-    ("node", &["model", "generate", "gguf", "tokenizer", "sampling", "kernels", "quant"]),
+    (
+        "node",
+        &["model", "generate", "gguf", "tokenizer", "sampling", "kernels", "quant", "experts", "routing", "store"],
+    ),
 ];
 
 #[test]

@@ -9,7 +9,6 @@ use clutor::model::Model;
 use clutor::sampling::SamplingOptions;
 use models::load;
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
@@ -62,7 +61,7 @@ fn own_text(model: &Arc<Model>, n: usize) -> Recording {
     while scheduler.step() == Progress::Worked {}
     let ids = ids.lock().unwrap();
     assert_eq!(ids.len(), n);
-    logits(model, &ids, 64, &mut |_| ControlFlow::Continue(())).unwrap()
+    logits(model, &ids, 64, &|| false, &mut |_| {}).unwrap()
 }
 
 /// Means over all layers of a routing: the share of choices that fall on the hottest quarter of the experts, and the
@@ -141,7 +140,7 @@ fn every_type_loads_and_gives_logits_of_a_sane_spread() {
                 &format!("{preset} m.gguf --force --layers 2 --experts 8 --vocab 600 --type {ty}"),
             );
             let ids: Vec<u32> = (300..340).collect();
-            let text = logits(&model, &ids, 64, &mut |_| ControlFlow::Continue(())).unwrap();
+            let text = logits(&model, &ids, 64, &|| false, &mut |_| {}).unwrap();
             let square = |x: &f32| f64::from(*x) * f64::from(*x);
             let spread = (text.logits.iter().map(square).sum::<f64>() / text.logits.len() as f64).sqrt();
             // 2 from the noise and some from the bonus of the topic; NaN and infinities fail as well.
