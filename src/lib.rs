@@ -15,4 +15,5 @@ pub mod parallel;
 pub mod quant;
 pub mod routing;
 pub mod sampling;
+pub mod store;
 pub mod tokenizer;

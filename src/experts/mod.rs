@@ -1,14 +1,20 @@
 //! Where a chosen expert's bytes come from.
 //!
 //! The forward pass asks for the experts that a layer's tokens chose and cannot tell where they are. [`Resident`] has
-//! them all in memory.
+//! them all in memory; [`Streaming`] reads them through the store.
 
+mod prefetch;
 mod resident;
+mod streaming;
 
+pub use prefetch::{PredictionCounts, Prefetch};
 pub use resident::Resident;
+pub use streaming::{Streaming, StreamingOptions, StreamingReport, expert_table};
 
 use crate::gguf::ExpertSlice;
 use crate::quant::{TensorType, WeightRows};
+use crate::store::StoreError;
+use std::sync::Arc;
 
 /// The three matrices of one expert.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +48,27 @@ pub trait ExpertSource: Send + Sync + std::fmt::Debug {
         experts: &[u32],
         cancelled: &'a (dyn Fn() -> bool + Sync),
     ) -> Box<dyn Fetch + 'a>;
+
+    /// How many experts per token a guess at the next layer's should have; `None` where guesses are of no use.
+    fn looks_ahead(&self) -> Option<usize> {
+        None
+    }
+
+    /// Takes a guess at the experts that `layer`, the next one, will choose.
+    fn expect(&self, _layer: usize, _experts: Vec<u32>) {}
+
+    /// Sets which experts of `layer` are in memory now, `[n_experts]`.
+    fn residents(&self, _layer: usize, resident: &mut [bool]) {
+        resident.fill(true);
+    }
+
+    /// Takes the end of a pass.
+    fn end_pass(&self) {}
+
+    /// What was read and how well it was predicted; `None` where nothing is read.
+    fn report(&self) -> Option<StreamingReport> {
+        None
+    }
 }
 
 /// Experts on their way into memory. Dropping it gives up those that are not there yet.
@@ -57,7 +84,20 @@ pub trait Fetch {
 /// Why an expert could not be had.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExpertsError {
+    /// It could not be read.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+
     /// The caller wants it no more.
     #[error("the wait for an expert was cancelled")]
     Cancelled,
+}
+
+impl From<StoreError> for ExpertsError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Cancelled => Self::Cancelled,
+            error => Self::Store(Arc::new(error)),
+        }
+    }
 }

@@ -37,6 +37,26 @@ impl Memory {
     }
 }
 
+/// Bytes that this process holds in memory now; what a small program holds where the system does not say.
+pub fn process_bytes() -> u64 {
+    const SMALL_PROGRAM: u64 = 64 << 20;
+    resident_bytes().unwrap_or(SMALL_PROGRAM)
+}
+
+#[cfg(target_os = "linux")]
+fn resident_bytes() -> Option<u64> {
+    // The second number of `statm` is the resident size, in pages.
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident_bytes() -> Option<u64> {
+    let (pid, mut system) = (sysinfo::get_current_pid().ok()?, sysinfo::System::new());
+    system.refresh_processes(sysinfo::ProcessesToUpdate::Some(&[pid]), false);
+    system.process(pid).map(|process| process.memory())
+}
+
 #[cfg(target_os = "linux")]
 fn machine() -> Option<Memory> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
@@ -130,6 +150,12 @@ mod tests {
     fn this_machine_has_memory() {
         let memory = Memory::detect().unwrap();
         assert!(memory.total_bytes > 1 << 26 && memory.available_bytes <= memory.total_bytes);
+    }
+
+    #[test]
+    fn this_process_holds_some_of_it() {
+        let held = process_bytes();
+        assert!(held > 1 << 20 && held < Memory::detect().unwrap().total_bytes);
     }
 
     #[test]

@@ -4,4 +4,4 @@ mod cpu;
 mod memory;
 
 pub use cpu::compute_threads;
-pub use memory::{Memory, MemorySource};
+pub use memory::{Memory, MemorySource, process_bytes};

@@ -5,6 +5,7 @@ use crate::gguf::GgufError;
 use crate::kernels::KernelsError;
 use crate::parallel::PoolError;
 use crate::quant::TensorType;
+use crate::store::StoreError;
 use crate::tokenizer::TokenizerError;
 
 /// Why a model could not be loaded.
@@ -46,10 +47,25 @@ pub enum ModelError {
     UnknownTensor { tensor: String, architecture: &'static str },
 
     #[error(
-        "the model needs {needed_mib} MiB of memory, but this process may use {usable_mib} MiB ({limit}); use a smaller \
-         quantization or a machine with more memory"
+        "the model needs at least {needed_mib} MiB of memory with its smallest cache of experts, but {usable_mib} MiB are \
+         {limit}; give that much, ask for a shorter context, or use a smaller quantization"
     )]
     TooLarge { needed_mib: u64, usable_mib: u64, limit: &'static str },
+
+    #[error("the tensor `{tensor}` cannot be read: {source}")]
+    Read { tensor: String, source: std::io::Error },
+
+    #[error(transparent)]
+    Store(#[from] StoreError),
+
+    #[error("SMART-ROUTE prefers experts that are in memory, and here all are; leave it out, or give less memory")]
+    SmartWithoutStreaming,
+
+    #[error(
+        "SMART-ROUTE's J is {n_kept} and its M is {n_candidates}, of {n_experts} experts and {n_used} used; J must be at \
+             most the experts used, M at least that and at most all, and tau a finite number of at least 0"
+    )]
+    Smart { n_kept: usize, n_candidates: usize, n_experts: usize, n_used: usize },
 
     #[error("a vocabulary of {tokens} tokens does not fit an embedding of {rows} rows")]
     Vocabulary { tokens: usize, rows: usize },
@@ -82,6 +98,7 @@ impl From<ExpertsError> for ForwardError {
     fn from(error: ExpertsError) -> Self {
         match error {
             ExpertsError::Cancelled => Self::Cancelled,
+            error => Self::Experts(error),
         }
     }
 }

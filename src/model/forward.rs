@@ -1,18 +1,18 @@
 //! One forward pass over a batch of tokens: the path of a token, top to bottom.
 
 use super::attention::attend;
+use super::dense::Dense;
 use super::kv_cache::Sequence;
 use super::linear::{Product, multiply};
 use super::moe::MoeLayer;
 use super::weights::Matrix;
 use super::workspace::{QuantizedSet, Workspace, resize};
 use super::{Architecture, ForwardError, Model};
-use crate::gguf::MappedGguf;
 use crate::kernels::{Kernels, OutColumns};
 use crate::math::rotate;
 use crate::parallel::Pool;
 use crate::quant::{ActivationFormat, dequantize_row};
-use crate::routing::Choice;
+use crate::routing::{Choice, likeliest};
 
 /// One token of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +64,14 @@ impl Model {
                     return Err(ForwardError::Cancelled);
                 }
                 self.attention(workspace, sequences, batch, layer);
+                self.look_ahead(workspace, batch, layer + 1);
                 let observer = observer.as_deref_mut().map(|o| o as &mut dyn RoutingObserver);
                 self.experts(workspace, layer, observer, cancelled)?;
             }
             self.output(workspace, batch);
-            Ok(())
+            Ok::<_, ForwardError>(())
         })?;
+        self.experts.end_pass();
         sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.commit(added(i)));
         Ok(())
     }
@@ -92,7 +94,7 @@ impl Model {
     /// `x` = rows of the embedding; turns = cosines and sines of the positions.
     fn embed(&self, workspace: &mut Workspace, batch: &[BatchToken]) {
         let (embed_dim, head_dim) = (self.config.embed_dim, self.config.head_dim);
-        let table = self.weights.token_embd.rows(&self.files);
+        let table = self.weights.token_embd.rows(&self.dense);
         let x = resize(&mut workspace.x, batch.len() * embed_dim);
         let turns = resize(&mut workspace.turns, batch.len() * head_dim);
         for ((token, x), turn) in batch.iter().zip(x.chunks_exact_mut(embed_dim)).zip(turns.chunks_exact_mut(head_dim))
@@ -115,7 +117,7 @@ impl Model {
 
         compute.norm(x, &weights.attn_norm, config.norm_eps, normed, quantized);
         let qkv = [&weights.attn_q, &weights.attn_k, &weights.attn_v];
-        compute.matrices(&self.files, &qkv, normed, batch.len(), quantized, &mut [q, k, v]);
+        compute.matrices(&self.dense, &qkv, normed, batch.len(), quantized, &mut [q, k, v]);
         self.norm_and_rotate(q, &weights.attn_q_norm, turns);
         self.norm_and_rotate(k, &weights.attn_k_norm, turns);
 
@@ -127,7 +129,7 @@ impl Model {
         attend(config, compute.kernels, compute.pool, layer, sequences, batch, q, heads);
 
         quantized.clear();
-        compute.matrices(&self.files, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);
+        compute.matrices(&self.dense, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);
         add(x, delta);
     }
 
@@ -151,6 +153,19 @@ impl Model {
         });
     }
 
+    /// Guesses what `layer`, the next one, will choose: its router, applied to the residual stream as it is now, picks
+    /// mostly what it will pick then, for the stream changes slowly. Only where experts are read, and for few tokens: many
+    /// take most experts anyway.
+    fn look_ahead(&self, workspace: &mut Workspace, batch: &[BatchToken], layer: usize) {
+        let Some(weights) = self.weights.layers.get(layer).filter(|_| batch.len() == 1) else { return };
+        let Some(n) = self.experts.looks_ahead() else { return };
+        let (compute, Workspace { x, normed, quantized, moe, .. }) = (self.compute(), workspace);
+        compute.norm(x, &weights.ffn_norm, self.config.norm_eps, normed, quantized);
+        compute.matrices(&self.dense, &[&weights.ffn_gate_inp], normed, 1, quantized, &mut [&mut moe.router_logits]);
+        likeliest(&moe.router_logits, n.min(self.config.n_experts), &mut moe.chosen);
+        self.experts.expect(layer, moe.chosen.iter().map(|choice| choice.expert).collect());
+    }
+
     /// `x += experts(norm(x))`.
     fn experts(
         &self,
@@ -162,8 +177,9 @@ impl Model {
         let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
         let Workspace { x, normed, quantized, moe, .. } = workspace;
         compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
-        let block =
-            MoeLayer { compute, config, files: &self.files, experts: &*self.experts, layer, weights, cancelled };
+        let smart = self.smart.map(|smart| (smart, &self.substitutions));
+        let (dense, experts) = (&self.dense, &*self.experts);
+        let block = MoeLayer { compute, config, dense, experts, layer, weights, smart, cancelled };
         block.add(normed, x, quantized, moe, observer)
     }
 
@@ -180,7 +196,7 @@ impl Model {
         logits.clear();
         if n > 0 {
             compute.norm(delta, &self.weights.output_norm, self.config.norm_eps, normed, quantized);
-            compute.matrices(&self.files, &[&self.weights.output], normed, n, quantized, &mut [logits]);
+            compute.matrices(&self.dense, &[&self.weights.output], normed, n, quantized, &mut [logits]);
         }
     }
 
@@ -207,7 +223,7 @@ impl Compute<'_> {
     /// Products of several matrices with the same `n` columns `x`, in one hand-off. Each output becomes `[n, rows]`.
     pub fn matrices(
         &self,
-        files: &MappedGguf,
+        dense: &Dense,
         matrices: &[&Matrix],
         x: &[f32],
         n: usize,
@@ -220,7 +236,7 @@ impl Compute<'_> {
         }
         let columns: Vec<u32> = (0..n as u32).collect();
         let products = matrices.iter().zip(outs).map(|(matrix, out)| {
-            let weights = matrix.rows(files);
+            let weights = matrix.rows(dense);
             let out = OutColumns::new(resize(out, n * weights.rows()), weights.rows());
             Product { weights, x: quantized.get(format(matrix)), columns: &columns, out }
         });

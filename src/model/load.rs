@@ -1,16 +1,20 @@
 //! From a file to a model that is ready for its first token.
 
-use super::weights::Weights;
+use super::dense::{Dense, OwnedTensors};
+use super::plan::{self, MemoryPlan};
+use super::weights::{Weights, find_experts};
 use super::{CacheType, Config, Model, ModelError, read_tokenizer};
-use crate::experts::Resident;
+use crate::experts::{ExpertSource, Resident, Streaming, StreamingOptions, expert_table};
 use crate::gguf::{Gguf, Layout, MappedGguf};
-use crate::guard::{Memory, MemorySource, compute_threads};
+use crate::guard::compute_threads;
 use crate::kernels;
 use crate::math::Rope;
 use crate::parallel::Pool;
+use crate::routing::SmartRoute;
+use crate::store::{Budget, FileReader, Store, StoreOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// How a model is loaded.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +27,14 @@ pub struct LoadOptions {
     pub cache_type: CacheType,
     /// Kernel path by name; the fastest one where not given.
     pub kernels: Option<String>,
+    /// Memory that the whole process may take; what the system allows where not given.
+    pub memory_bytes: Option<u64>,
+    /// Memory for cached experts alone: they are streamed then, whatever would fit.
+    pub cache_bytes: Option<u64>,
+    /// How experts are streamed, if they are.
+    pub streaming: StreamingOptions,
+    /// Routing that prefers experts that are in memory.
+    pub smart: Option<SmartRoute>,
 }
 
 /// How far loading has got.
@@ -64,14 +76,26 @@ pub struct ModelInfo {
     pub kv_bytes_per_token: u64,
 }
 
-/// Share of the memory that a model may take; the rest is for its caches, the program and the system.
-const USABLE_PERCENT: u64 = 80;
 /// Bytes faulted in between two reports of progress.
 const STEP_BYTES: usize = 64 << 20;
 /// A touch per page brings it in; pages are 4 KiB or larger.
 const PAGE_BYTES: usize = 4096;
 
 impl Model {
+    /// Says where the bytes of the model at `path` would go, without loading it.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), as far as headers and sizes tell.
+    pub fn plan_for(path: &Path, options: &LoadOptions) -> Result<MemoryPlan, ModelError> {
+        let gguf = Gguf::open(path)?;
+        let config = Config::read(gguf.metadata())?;
+        let layout = Layout::of(&gguf);
+        let table = expert_table(&find_experts(&layout, &config)?)?;
+        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), options)?;
+        check_smart(options.smart, &config, &plan)?;
+        Ok(plan)
+    }
+
     /// Loads the model at `path`: any shard of a split model stands for the whole.
     ///
     /// `progress` is called as weights come into memory and can break the load off.
@@ -92,23 +116,50 @@ impl Model {
         };
         let tokenizer = read_tokenizer(gguf.metadata())?;
         let layout = Layout::of(&gguf);
-        let (dense_bytes, expert_bytes) = (layout.dense_bytes(), layout.expert_bytes());
-        let memory = Memory::detect();
-        check_fits(dense_bytes.saturating_add(expert_bytes), memory)?;
+        let experts = find_experts(&layout, &config)?;
+        let table = expert_table(&experts)?;
+        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), options)?;
+        let smart = check_smart(options.smart, &config, &plan)?;
+        let pool = Pool::new(options.n_threads.unwrap_or_else(compute_threads))?;
 
-        let files = Arc::new(gguf.map()?);
-        let (weights, experts) = Weights::find(&gguf, &files, &config)?;
+        let (dense, source): (Dense, Box<dyn ExpertSource>) = match &plan.slots {
+            None => {
+                let files = Arc::new(gguf.map()?);
+                fault_in(&files, &pool, progress)?;
+                (Dense::Mapped(Arc::clone(&files)), Box::new(Resident::new(files, experts)))
+            }
+            Some(slots) => {
+                let reader = Arc::new(FileReader::open(gguf.shards(), options.streaming.page_cache)?);
+                let mut done_bytes = 0;
+                let total_bytes = layout.dense_bytes();
+                let owned = OwnedTensors::read(&gguf, &layout, &*reader, &pool, &mut |bytes| {
+                    done_bytes += bytes;
+                    match progress(LoadProgress { done_bytes, total_bytes }) {
+                        ControlFlow::Continue(()) => Ok(()),
+                        ControlFlow::Break(()) => Err(ModelError::Cancelled),
+                    }
+                })?;
+                let store = Store::new(
+                    reader,
+                    table,
+                    &StoreOptions {
+                        budget: Budget::Arena(slots.arena_bytes()),
+                        n_experts_used: config.routing.n_used,
+                        n_staging: slots.n_staging,
+                        policy: options.streaming.policy,
+                        n_io_threads: options.streaming.n_io_threads,
+                    },
+                )?;
+                let streaming = Streaming::new(store, experts, config.routing.n_used, &options.streaming);
+                (Dense::Owned(owned), Box::new(streaming))
+            }
+        };
+        let weights = Weights::find(&gguf, &layout, &dense, &config)?;
         if let Some(tokenizer) = &tokenizer
             && tokenizer.vocab_size() > weights.vocab_size
         {
             return Err(ModelError::Vocabulary { tokens: tokenizer.vocab_size(), rows: weights.vocab_size });
         }
-        let pool = Pool::new(options.n_threads.unwrap_or_else(compute_threads))?;
-        fault_in(&files, &pool, progress)?;
-
-        let kv_bytes_per_token = (2 * config.n_layers * config.kv_dim() * options.cache_type.bytes()) as u64;
-        let affordable = affordable_ctx(dense_bytes.saturating_add(expert_bytes), kv_bytes_per_token, memory);
-        let n_ctx = options.n_ctx.unwrap_or(affordable).clamp(1, config.context_length);
         let info = ModelInfo {
             architecture: config.architecture.name(),
             name: gguf.metadata().get_str("general.name")?.map(|name| name.into_owned()),
@@ -122,23 +173,26 @@ impl Model {
             expert_dim: config.expert_dim,
             vocab_size: weights.vocab_size,
             context_length: config.context_length,
-            n_ctx,
+            n_ctx: plan.n_ctx,
             n_threads: pool.n_threads(),
             kernels: kernels.name(),
             cache_type: options.cache_type,
             file_bytes: gguf.shards().iter().map(|shard| shard.len).sum(),
-            dense_bytes,
-            expert_bytes,
-            kv_bytes_per_token,
+            dense_bytes: layout.dense_bytes(),
+            expert_bytes: layout.expert_bytes(),
+            kv_bytes_per_token: plan.kv_bytes / plan.n_ctx as u64,
         };
         Ok(Self {
             rope: Rope::new(config.head_dim, config.rope_base, config.rope_scaling),
-            experts: Box::new(Resident::new(Arc::clone(&files), experts)),
+            experts: source,
+            smart,
+            substitutions: Mutex::default(),
+            n_ctx: plan.n_ctx,
+            plan,
             cache_type: options.cache_type,
             config,
             info,
-            n_ctx,
-            files,
+            dense,
             weights,
             tokenizer,
             kernels,
@@ -147,25 +201,26 @@ impl Model {
     }
 }
 
-/// A model that is mapped although it does not fit makes the machine read it again for every token.
-fn check_fits(weight_bytes: u64, memory: Option<Memory>) -> Result<(), ModelError> {
-    let Some(memory) = memory else { return Ok(()) };
-    let usable = memory.total_bytes / 100 * USABLE_PERCENT;
-    if weight_bytes <= usable {
-        return Ok(());
-    }
-    let limit = match memory.source {
-        MemorySource::Machine => "80 % of the machine's",
-        MemorySource::Cgroup => "80 % of the control group's limit",
-    };
-    Err(ModelError::TooLarge { needed_mib: weight_bytes >> 20, usable_mib: usable >> 20, limit })
+/// Rows of the embedding, or 0 where the file has none; finding the weights says so.
+fn vocabulary_rows(gguf: &Gguf) -> usize {
+    gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.first().copied()).unwrap_or(0)
 }
 
-/// Longest context whose key/value cache takes at most half of what the weights leave of the usable memory.
-fn affordable_ctx(weight_bytes: u64, kv_bytes_per_token: u64, memory: Option<Memory>) -> usize {
-    let Some(memory) = memory else { return usize::MAX };
-    let left = (memory.total_bytes / 100 * USABLE_PERCENT).saturating_sub(weight_bytes);
-    usize::try_from(left / 2 / kv_bytes_per_token.max(1)).unwrap_or(usize::MAX).max(1)
+fn check_smart(
+    smart: Option<SmartRoute>,
+    config: &Config,
+    plan: &MemoryPlan,
+) -> Result<Option<SmartRoute>, ModelError> {
+    let Some(route) = smart else { return Ok(None) };
+    let SmartRoute { n_kept, n_candidates, tau } = route;
+    let (n_experts, n_used) = (config.n_experts, config.routing.n_used);
+    if n_kept > n_used || !(n_used..=n_experts).contains(&n_candidates) || !(tau >= 0.0 && tau.is_finite()) {
+        return Err(ModelError::Smart { n_kept, n_candidates, n_experts, n_used });
+    }
+    if !plan.streaming {
+        return Err(ModelError::SmartWithoutStreaming);
+    }
+    Ok(smart)
 }
 
 /// Brings every page of the files into memory, on all threads, so that the first token does not wait for page faults.
@@ -196,26 +251,4 @@ fn fault_in(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MEMORY: Memory = Memory { total_bytes: 1000, available_bytes: 900, source: MemorySource::Cgroup };
-
-    #[test]
-    fn a_model_over_four_fifths_of_the_memory_is_refused_with_the_numbers() {
-        assert!(check_fits(800, Some(MEMORY)).is_ok());
-        let memory = Memory { total_bytes: 1000 << 20, ..MEMORY };
-        let error = check_fits(900 << 20, Some(memory)).unwrap_err().to_string();
-        assert!(error.contains("900 MiB") && error.contains("control group"), "{error}");
-    }
-
-    #[test]
-    fn the_default_context_is_bounded_by_memory() {
-        assert_eq!(affordable_ctx(600, 10, Some(MEMORY)), 10);
-        assert_eq!(affordable_ctx(800, 10, Some(MEMORY)), 1);
-        assert_eq!(affordable_ctx(0, 10, None), usize::MAX);
-    }
 }

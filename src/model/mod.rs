@@ -5,12 +5,14 @@
 
 mod attention;
 mod config;
+mod dense;
 mod error;
 mod forward;
 mod kv_cache;
 mod linear;
 mod load;
 mod moe;
+mod plan;
 mod vocabulary;
 mod weights;
 mod workspace;
@@ -20,16 +22,17 @@ pub use error::{ForwardError, ModelError};
 pub use forward::{BatchToken, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
+pub use plan::{MemoryPlan, PlanReason};
 pub use vocabulary::read_tokenizer;
 pub use workspace::Workspace;
 
-use crate::experts::ExpertSource;
-use crate::gguf::MappedGguf;
+use crate::experts::{ExpertSource, StreamingReport};
 use crate::kernels::Kernels;
 use crate::math::Rope;
 use crate::parallel::Pool;
+use crate::routing::{SmartRoute, Substitutions};
 use crate::tokenizer::Tokenizer;
-use std::sync::Arc;
+use std::sync::Mutex;
 
 /// A loaded model. It never changes, so any number of texts can be generated from it; what belongs to a text is in its
 /// [`Sequence`].
@@ -39,9 +42,12 @@ pub struct Model {
     info: ModelInfo,
     n_ctx: usize,
     cache_type: CacheType,
-    files: Arc<MappedGguf>,
+    dense: dense::Dense,
     weights: weights::Weights,
     experts: Box<dyn ExpertSource>,
+    smart: Option<SmartRoute>,
+    substitutions: Mutex<Substitutions>,
+    plan: MemoryPlan,
     rope: Rope,
     tokenizer: Option<Tokenizer>,
     kernels: &'static dyn Kernels,
@@ -72,6 +78,21 @@ impl Model {
     /// An empty key/value cache for one text.
     pub fn new_sequence(&self) -> Sequence {
         Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type)
+    }
+
+    /// Where its bytes are.
+    pub fn plan(&self) -> &MemoryPlan {
+        &self.plan
+    }
+
+    /// What streaming did so far; `None` where all experts are in memory.
+    pub fn streaming_report(&self) -> Option<StreamingReport> {
+        self.experts.report()
+    }
+
+    /// What SMART-ROUTE gave away so far; `None` where it is off.
+    pub fn substitutions(&self) -> Option<Substitutions> {
+        self.smart.map(|_| *self.substitutions.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// The file's tokenizer.

@@ -1,24 +1,27 @@
 //! The experts' block: router, choice, and every chosen expert multiplied with all of its tokens.
 
+use super::dense::Dense;
 use super::forward::{Compute, quantize};
 use super::linear::{Product, multiply};
 use super::weights::Layer;
 use super::workspace::{MoeBuffers, QuantizedSet, resize};
 use super::{Config, ForwardError, RoutingObserver};
 use crate::experts::{Expert, ExpertSource};
-use crate::gguf::MappedGguf;
 use crate::kernels::OutColumns;
 use crate::quant::{ActivationFormat, TensorType};
-use crate::routing::choose;
+use crate::routing::{SmartRoute, Substitutions, choose};
+use std::sync::{Mutex, PoisonError};
 
 /// The layer that is computed.
 pub(super) struct MoeLayer<'a> {
     pub compute: Compute<'a>,
     pub config: &'a Config,
-    pub files: &'a MappedGguf,
+    pub dense: &'a Dense,
     pub experts: &'a dyn ExpertSource,
     pub layer: usize,
     pub weights: &'a Layer,
+    /// Routing that prefers experts in memory, and what it counts.
+    pub smart: Option<(SmartRoute, &'a Mutex<Substitutions>)>,
     pub cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -65,12 +68,21 @@ impl MoeLayer<'_> {
     /// Router logits and choices of every token.
     fn route(&self, normed: &[f32], n_tokens: usize, quantized: &mut QuantizedSet, buffers: &mut MoeBuffers) {
         let (n_experts, router) = (self.config.n_experts, &self.weights.ffn_gate_inp);
-        self.compute.matrices(self.files, &[router], normed, n_tokens, quantized, &mut [&mut buffers.router_logits]);
+        self.compute.matrices(self.dense, &[router], normed, n_tokens, quantized, &mut [&mut buffers.router_logits]);
         buffers.choices.clear();
         let probs = resize(&mut buffers.probs, n_experts);
+        let (rule, chosen) = (self.config.routing, &mut buffers.chosen);
+        let mut smart = self.smart.map(|(smart, counts)| {
+            let mut resident = vec![false; n_experts];
+            self.experts.residents(self.layer, &mut resident);
+            (smart, resident, counts.lock().unwrap_or_else(PoisonError::into_inner))
+        });
         for logits in buffers.router_logits.chunks_exact(n_experts) {
-            choose(logits, self.config.routing, probs, &mut buffers.chosen);
-            buffers.choices.extend_from_slice(&buffers.chosen);
+            match &mut smart {
+                None => choose(logits, rule, probs, chosen),
+                Some((smart, resident, counts)) => smart.choose(logits, rule, resident, probs, chosen, counts),
+            }
+            buffers.choices.extend_from_slice(chosen);
         }
     }
 

@@ -1,8 +1,9 @@
 //! A model's tensors, found by name and checked against its configuration.
 
+use super::dense::Dense;
 use super::{Architecture, Config, ModelError};
 use crate::experts::LayerExperts;
-use crate::gguf::{ExpertSlice, Gguf, Layout, MappedGguf, Projection, TensorInfo};
+use crate::gguf::{ExpertSlice, Gguf, Layout, Projection, TensorInfo};
 use crate::quant::{TensorType, WeightRows, dequantize_row};
 use std::collections::HashSet;
 
@@ -13,10 +14,10 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Its rows in the mapped files.
-    pub fn rows<'a>(&self, files: &'a MappedGguf) -> WeightRows<'a> {
+    /// Its rows.
+    pub fn rows<'a>(&self, dense: &'a Dense) -> WeightRows<'a> {
         let ExpertSlice { shard, offset, bytes, ty, rows, cols } = self.slice;
-        WeightRows::new(ty, files.range(shard, offset, bytes), rows, cols)
+        WeightRows::new(ty, dense.range(shard, offset, bytes), rows, cols)
     }
 
     /// Element type.
@@ -48,7 +49,7 @@ pub struct Layer {
     pub ffn_gate_inp: Matrix,
 }
 
-/// All dense tensors, and where the experts are.
+/// All dense tensors.
 #[derive(Debug)]
 pub struct Weights {
     /// `[vocab_size, embed_dim]`.
@@ -64,13 +65,13 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Finds and checks every tensor of the model.
+    /// Finds and checks every dense tensor of the model.
     ///
     /// # Errors
     /// Where a tensor is missing, has the wrong shape or a type that cannot be multiplied with, or where a layer has a
     /// tensor that the architecture does not know.
-    pub fn find(gguf: &Gguf, files: &MappedGguf, config: &Config) -> Result<(Self, Vec<LayerExperts>), ModelError> {
-        let mut finder = Finder { gguf, files, used: HashSet::new() };
+    pub fn find(gguf: &Gguf, layout: &Layout, dense: &Dense, config: &Config) -> Result<Self, ModelError> {
+        let mut finder = Finder { gguf, dense, used: HashSet::new() };
         let token_embd = finder.matrix("token_embd.weight", None, config.embed_dim)?;
         let vocab_size = token_embd.slice.rows;
         let output = match gguf.tensor("output.weight") {
@@ -79,17 +80,15 @@ impl Weights {
         };
         let output_norm = finder.vector("output_norm.weight", config.embed_dim)?;
         let layers = (0..config.n_layers).map(|layer| finder.layer(layer, config)).collect::<Result<_, _>>()?;
-        let layout = Layout::of(gguf);
-        let experts = (0..config.n_layers).map(|layer| experts(&layout, layer, config)).collect::<Result<_, _>>()?;
-        finder.refuse_unknown(&layout, config)?;
-        Ok((Self { token_embd, output_norm, output, layers, vocab_size }, experts))
+        finder.refuse_unknown(layout, config)?;
+        Ok(Self { token_embd, output_norm, output, layers, vocab_size })
     }
 }
 
 /// Looks tensors up and remembers which were.
 struct Finder<'a> {
     gguf: &'a Gguf,
-    files: &'a MappedGguf,
+    dense: &'a Dense,
     used: HashSet<String>,
 }
 
@@ -121,7 +120,7 @@ impl<'a> Finder<'a> {
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         let tensor = self.tensor(name, &[len])?;
         let mut vector = vec![0.0; len];
-        dequantize_row(tensor.ty, self.files.tensor_bytes(tensor), &mut vector);
+        dequantize_row(tensor.ty, self.dense.tensor_bytes(tensor), &mut vector);
         Ok(vector)
     }
 
@@ -159,8 +158,16 @@ impl<'a> Finder<'a> {
     }
 }
 
+/// Finds and checks the experts of all layers.
+///
+/// # Errors
+/// Where a matrix is missing, has the wrong shape or a type that cannot be multiplied with.
+pub fn find_experts(layout: &Layout, config: &Config) -> Result<Vec<LayerExperts>, ModelError> {
+    (0..config.n_layers).map(|layer| experts_of(layout, layer, config)).collect()
+}
+
 /// Finds the experts of one layer, in either layout.
-fn experts(layout: &Layout, layer: usize, config: &Config) -> Result<LayerExperts, ModelError> {
+fn experts_of(layout: &Layout, layer: usize, config: &Config) -> Result<LayerExperts, ModelError> {
     let (embed_dim, expert_dim) = (config.embed_dim, config.expert_dim);
     let matrix = |expert: usize, projection: Projection| {
         let name = format!("blk.{layer}.{}_exps.weight", projection.tensor_stem());

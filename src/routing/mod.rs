@@ -1,5 +1,9 @@
 //! Chooses experts from router logits. It never reads.
 
+mod smart;
+
+pub use smart::{SmartRoute, Substitutions};
+
 use crate::math::softmax;
 
 /// How probabilities become weights; GGUF `<arch>.expert_weights_norm` and `expert_weights_scale`.
@@ -35,15 +39,30 @@ pub fn choose(logits: &[f32], rule: RoutingRule, probs: &mut [f32], chosen: &mut
     assert!(rule.n_used <= logits.len());
     probs.copy_from_slice(logits);
     softmax(probs);
+    likeliest(probs, rule.n_used, chosen);
+    weigh(chosen, rule);
+}
+
+/// The `n` likeliest experts, in falling order of `scores`, which become their weights; ties go to the lower id.
+/// `chosen` is cleared first.
+///
+/// # Panics
+/// If `n` is larger than the number of scores.
+pub fn likeliest(scores: &[f32], n: usize, chosen: &mut Vec<Choice>) {
+    assert!(n <= scores.len());
     chosen.clear();
-    for (expert, &prob) in probs.iter().enumerate() {
+    for (expert, &score) in scores.iter().enumerate() {
         // Insertion into a short sorted list: K is 8 where X is 128. Strictly greater, so that the lower id stays ahead.
-        let at = chosen.iter().position(|c: &Choice| prob > c.weight).unwrap_or(chosen.len());
-        if at < rule.n_used {
-            chosen.truncate(rule.n_used - 1);
-            chosen.insert(at, Choice { expert: expert as u32, weight: prob });
+        let at = chosen.iter().position(|c: &Choice| score > c.weight).unwrap_or(chosen.len());
+        if at < n {
+            chosen.truncate(n - 1);
+            chosen.insert(at, Choice { expert: expert as u32, weight: score });
         }
     }
+}
+
+/// Makes weights of the probabilities of the chosen experts.
+fn weigh(chosen: &mut [Choice], rule: RoutingRule) {
     if rule.normalise {
         // llama.cpp keeps the sum away from zero by the least normal f16.
         let sum: f32 = chosen.iter().fold(0.0, |sum, c| sum + c.weight);

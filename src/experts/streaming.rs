@@ -1,0 +1,205 @@
+//! Experts from the drive, through the store.
+
+use super::prefetch::{PredictionCounts, Predictor, Prefetch};
+use super::{Expert, ExpertSource, ExpertsError, Fetch, LayerExperts};
+use crate::quant::{TensorType, WeightRows};
+use crate::store::policy::PolicyKind;
+use crate::store::{Counters, ExpertBytes, ExpertExtent, ExpertTable, FileRange, PageCache, Store, StoreError, Ticket};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How experts are streamed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamingOptions {
+    /// Which experts stay in the cache.
+    pub policy: PolicyKind,
+    /// Slots for prefetched experts; those that one token uses in a layer where not given.
+    pub n_staging: Option<usize>,
+    /// Threads that read.
+    pub n_io_threads: usize,
+    /// Whether what is read stays in the system's page cache too.
+    pub page_cache: PageCache,
+    /// How experts are predicted.
+    pub prefetch: Prefetch,
+    /// Most experts prefetched for a layer; those that one token uses where not given.
+    pub prefetch_n: Option<usize>,
+}
+
+impl Default for StreamingOptions {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::default(),
+            n_staging: None,
+            n_io_threads: 3,
+            page_cache: PageCache::default(),
+            prefetch: Prefetch::default(),
+            prefetch_n: None,
+        }
+    }
+}
+
+/// What streaming did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StreamingReport {
+    /// The store's counters.
+    pub store: Counters,
+    /// How good predictions were.
+    pub prediction: PredictionCounts,
+    /// Whether experts are being prefetched now.
+    pub prefetching: bool,
+}
+
+/// Serves experts through a store.
+#[derive(Debug)]
+pub struct Streaming {
+    store: Store,
+    layers: Vec<LayerExperts>,
+    n_used: usize,
+    prefetch_n: usize,
+    predictor: Mutex<Predictor>,
+}
+
+/// The extents of all experts, for the store.
+///
+/// # Errors
+/// Where an expert lies beyond what this machine can address.
+pub fn expert_table(layers: &[LayerExperts]) -> Result<ExpertTable, StoreError> {
+    let extent = |slices: &[crate::gguf::ExpertSlice; 3]| {
+        ExpertExtent::new(&slices.map(|slice| FileRange { file: slice.shard, offset: slice.offset, len: slice.bytes }))
+    };
+    let n_experts = layers.iter().map(|layer| layer.slices.len()).max().unwrap_or(0);
+    ExpertTable::new(n_experts, layers.iter().flat_map(|layer| layer.slices.iter().map(extent)).collect())
+}
+
+impl Streaming {
+    /// Serves `layers`, of which a token uses `n_used` experts each, through `store`.
+    pub fn new(store: Store, layers: Vec<LayerExperts>, n_used: usize, options: &StreamingOptions) -> Self {
+        let predictor = Mutex::new(Predictor::new(options.prefetch, layers.len()));
+        let prefetch_n = options.prefetch_n.unwrap_or(n_used);
+        Self { store, layers, n_used, prefetch_n, predictor }
+    }
+
+    fn predictor(&self) -> MutexGuard<'_, Predictor> {
+        // It holds guesses only: whatever a panic left is as good as any.
+        self.predictor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn expert<'t>(&self, layer: usize, bytes: ExpertBytes<'t>, expert: u32) -> Expert<'t> {
+        let slices = &self.layers[layer].slices[expert as usize];
+        let rows = |i: usize| WeightRows::new(slices[i].ty, bytes.matrix(i), slices[i].rows, slices[i].cols);
+        Expert { gate: rows(0), up: rows(1), down: rows(2) }
+    }
+}
+
+impl ExpertSource for Streaming {
+    fn types(&self, layer: usize) -> [TensorType; 3] {
+        self.layers[layer].types
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        layer: usize,
+        experts: &[u32],
+        cancelled: &'a (dyn Fn() -> bool + Sync),
+    ) -> Box<dyn Fetch + 'a> {
+        // A batch of tokens leaves nothing to predict: it takes most experts of the next layer anyway.
+        let hints = if experts.len() <= self.n_used {
+            self.predictor().chose(layer, experts)
+        } else {
+            self.predictor().interrupted();
+            (0, Vec::new())
+        };
+        let mut resident = vec![false; self.layers[layer].slices.len()];
+        self.store.residents(layer, &mut resident);
+        // Those in memory first: a miss must not push one of them out before its turn.
+        let mut order: Vec<(usize, u32)> = experts.iter().copied().enumerate().collect();
+        order.sort_by_key(|(_, expert)| !resident[*expert as usize]);
+        Box::new(StoreFetch {
+            streaming: self,
+            layer,
+            left: order.into(),
+            under_way: Vec::new(),
+            given: Vec::new(),
+            hints: Some(hints),
+            cancelled,
+        })
+    }
+
+    fn looks_ahead(&self) -> Option<usize> {
+        self.predictor().looks_ahead().then_some(self.prefetch_n)
+    }
+
+    fn expect(&self, layer: usize, experts: Vec<u32>) {
+        self.predictor().expect(layer, experts);
+    }
+
+    fn residents(&self, layer: usize, resident: &mut [bool]) {
+        self.store.residents(layer, resident);
+    }
+
+    fn end_pass(&self) {
+        self.predictor().end_token();
+        self.store.end_token();
+    }
+
+    fn report(&self) -> Option<StreamingReport> {
+        let predictor = self.predictor();
+        let prefetching = predictor.looks_ahead();
+        Some(StreamingReport { store: self.store.counters(), prediction: predictor.counts(), prefetching })
+    }
+}
+
+/// Experts of a layer on their way.
+struct StoreFetch<'a> {
+    streaming: &'a Streaming,
+    layer: usize,
+    /// Not requested yet: index in the caller's list, and expert.
+    left: VecDeque<(usize, u32)>,
+    /// Requested.
+    under_way: Vec<(usize, Ticket)>,
+    /// Given out by the last call, pinned until the next.
+    given: Vec<(usize, Ticket)>,
+    /// The next layer's prediction, to be prefetched once this layer's own reads are queued.
+    hints: Option<(usize, Vec<u32>)>,
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl StoreFetch<'_> {
+    /// Requests as many experts as the cache can pin at once, so that reads go on while others are computed.
+    fn request(&mut self) -> Result<(), StoreError> {
+        let store = &self.streaming.store;
+        let room = store.plan().n_slots.saturating_sub(self.under_way.len()).min(self.left.len());
+        let next: Vec<(usize, u32)> = self.left.drain(..room).collect();
+        let experts: Vec<u32> = next.iter().map(|(_, expert)| *expert).collect();
+        let tickets = store.request_all(self.layer, &experts)?;
+        self.under_way.extend(next.iter().map(|(i, _)| *i).zip(tickets));
+        if let Some((layer, experts)) = self.hints.take() {
+            experts.into_iter().take(self.streaming.prefetch_n).for_each(|expert| _ = store.prefetch(layer, expert));
+        }
+        Ok(())
+    }
+}
+
+impl Fetch for StoreFetch<'_> {
+    fn ready(&mut self) -> Result<Vec<(usize, Expert<'_>)>, ExpertsError> {
+        self.given.clear();
+        self.request()?;
+        if self.under_way.is_empty() {
+            return Ok(Vec::new());
+        }
+        let store = &self.streaming.store;
+        if !self.under_way.iter().any(|(_, ticket)| store.is_ready(ticket)) {
+            let tickets: Vec<&Ticket> = self.under_way.iter().map(|(_, ticket)| ticket).collect();
+            store.wait_any(&tickets, self.cancelled)?;
+        }
+        let (ready, under_way) = self.under_way.drain(..).partition(|(_, ticket)| store.is_ready(ticket));
+        (self.given, self.under_way) = (ready, under_way);
+        self.given.sort_by_key(|(i, _)| *i);
+        let mut experts = Vec::with_capacity(self.given.len());
+        for (i, ticket) in &self.given {
+            let bytes = store.wait(ticket, self.cancelled)?;
+            experts.push((*i, self.streaming.expert(self.layer, bytes, ticket.expert())));
+        }
+        Ok(experts)
+    }
+}
