@@ -12,6 +12,10 @@ export declare class Host {
   load(request: number, path: string, options: LoadOptions): void
   /** Reads a file's header; answers with `inspection`. */
   inspect(request: number, path: string): void
+  /** Reads a file's header and says where its bytes would go; answers with `plan`. */
+  plan(request: number, path: string, options: LoadOptions): void
+  /** What a model did so far, at once. */
+  counts(model: number): ModelCounts
   /** Starts a generation; `pieces` events say when to `drain` it. */
   generate(request: number, model: number, prompt: string | Uint32Array, options: GenerateOptions): void
   /** At most `limit` pieces of a generation; with the last ones also its end, after which it is forgotten. */
@@ -56,6 +60,7 @@ export interface Event {
   total?: number
   info?: ModelInfo
   inspection?: Inspection
+  plan?: MemoryPlan
   perplexity?: PerplexityScore
   /** Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first. */
   arrays?: Array<Array<number>>
@@ -119,6 +124,60 @@ export interface LoadOptions {
   kernels?: string
   /** Only the tokenizer is wanted, so the file may be without tensors. */
   vocabularyOnly: boolean
+  /** Memory for the whole process. */
+  memoryBytes?: number
+  /** Memory for cached experts alone; they are streamed then. */
+  cacheBytes?: number
+  /** A cache policy's name, perhaps with a colon and its parameter. */
+  policy?: string
+  /** `off`, `prev`, `ahead` or `auto`. */
+  prefetch?: string
+  prefetchCount?: number
+  staging?: number
+  ioThreads?: number
+  osCache?: boolean
+  smartRoute?: SmartRoute
+}
+
+/** Where a model's bytes go. */
+export interface MemoryPlan {
+  /** Experts are read from the drive as they are needed; otherwise all are in memory. */
+  streaming: boolean
+  /** What decided: `fits-budget`, `fits-memory`, `too-large` or `cache-size`. */
+  reason: string
+  /** The reason in a few words. */
+  explanation: string
+  /** Bytes that the whole must fit in, where there is such a limit. */
+  budgetBytes?: number
+  /** Bytes of what every token needs. */
+  denseBytes: number
+  /** Bytes for experts: all of them, or the cache with its staging and spare buffers. */
+  expertBytes: number
+  /** Experts that are in memory at once. */
+  cachedExperts: number
+  /** Experts of all layers. */
+  nExperts: number
+  /** `cachedExperts` of `nExperts`, 0 to 1. */
+  cachedShare: number
+  /** Tokens that prompt and answer may have together. */
+  contextLength: number
+  /** Bytes of the keys and values of a full context. */
+  kvBytes: number
+  /** Bytes of the buffers of a pass. */
+  bufferBytes: number
+  /** Bytes for the process itself: what it holds already, and what it grows by. */
+  processBytes: number
+  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's. */
+  predictedPeakBytes: number
+}
+
+/** What a model did so far. All counts begin at 0 when it is loaded. */
+export interface ModelCounts {
+  plan: MemoryPlan
+  /** Tokens that went through the model, of prompts and of answers. */
+  tokens: number
+  store?: StoreCounts
+  substitutions?: Substitutions
 }
 
 export interface ModelInfo {
@@ -166,10 +225,59 @@ export interface PerplexityScore {
   tokens: number
 }
 
+export interface SmartRoute {
+  /** J. */
+  keep: number
+  /** M. */
+  candidates: number
+  tau: number
+}
+
+/** The store's counters, as the store has them. */
+export interface StoreCounts {
+  accesses: number
+  hits: number
+  stagingHits: number
+  misses: number
+  bypasses: number
+  prefetches: number
+  latePrefetches: number
+  wastedPrefetches: number
+  cancelledPrefetches: number
+  admissionRejects: number
+  evictions: number
+  demandBytes: number
+  prefetchBytes: number
+  failedReads: number
+  readUs: number
+  waitUs: number
+  /** Experts predicted; of these, experts then chosen; experts chosen where there was a prediction. */
+  predicted: number
+  confirmed: number
+  chosen: number
+  /** Experts are being prefetched now. */
+  prefetching: boolean
+}
+
+/** What SMART-ROUTE gave away. */
+export interface Substitutions {
+  /** Choices of an expert for a token. */
+  slots: number
+  /** Choices that went to a substitute. */
+  substituted: number
+  /** Router probability of the experts replaced less that of their substitutes, summed over the choices. */
+  droppedMass: number
+  /** Largest difference of router logits that was accepted. */
+  largestGap: number
+}
+
 export interface TensorTypeUse {
   tensors: number
   bytes: number
 }
+
+/** Bytes of memory that this process may ever use, limits of control groups included; none where the system does not say. */
+export declare function usableMemory(): number | null
 
 /** Version of this library, which must be the JavaScript package's. */
 export declare function version(): string

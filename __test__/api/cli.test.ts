@@ -1,14 +1,13 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { version } from "@clutor/core";
 import { path as builtIn } from "@clutor/tiny-stories-moe";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { clutor, run } from "./clutor.js";
 
-const clutor = join(dirname(createRequire(import.meta.url).resolve("@clutor/cli/package.json")), "bin", "clutor.js");
 let folder: string;
 
 beforeAll(() => {
@@ -16,27 +15,6 @@ beforeAll(() => {
 });
 
 afterAll(() => rmSync(folder, { recursive: true }));
-
-interface Ended {
-  code: number | null;
-  out: string;
-  err: string;
-}
-
-async function run(args: string[], { input = "", env = {} }: { input?: string; env?: object } = {}): Promise<Ended> {
-  const child = spawn(process.execPath, [clutor, ...args], { env: { ...process.env, NO_COLOR: "1", ...env } });
-  child.stdin.on("error", () => {}); // A command that takes no input may be gone already.
-  child.stdin.end(input);
-  const ended = { out: "", err: "" };
-  child.stdout.setEncoding("utf8").on("data", (text) => {
-    ended.out += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text) => {
-    ended.err += text;
-  });
-  const [code] = await once(child, "close");
-  return { code: code as number | null, ...ended };
-}
 
 const greedy = ["--temp", "0", "-n", "20", "-m", builtIn];
 
@@ -144,7 +122,8 @@ describe("clutor", () => {
   it("names its commands with --help, and its version", async () => {
     const { code, out } = await run(["--help"]);
     expect(code).toBe(0);
-    for (const name of ["generate", "inspect", "tokenize", "logits", "perplexity"]) expect(out).toContain(`  ${name} `);
+    for (const name of ["generate", "inspect", "plan", "tokenize", "logits", "perplexity"])
+      expect(out).toContain(`  ${name} `);
     expect((await run(["--version"])).out).toBe(`${version}\n`);
     expect((await run(["perplexity", "--help"])).out).toContain("all positions but each window's first");
   });
@@ -187,6 +166,8 @@ describe("a failure", () => {
     ["too many arguments", ["inspect", "x", "y"], "too many arguments"],
     ["no ids", ["logits", "--out", "x"], "--ids"],
     ["ids that are none", ["logits", "--out", "x", "--ids", "1,b"], "`b` is not a token id"],
+    ["a way to prefetch that is none", ["generate", "x", "--prefetch", "all"], "off, prev, ahead, auto"],
+    ["a smart route that is none", ["generate", "x", "--smart", "1,8"], "2,16,1.5"],
   ])("that is wrong usage is one line and exit code 2: %s", async (_, args, message) => {
     const { code, out, err } = await run(args);
     expect({ code, out }).toEqual({ code: 2, out: "" });

@@ -13,6 +13,7 @@ use crate::math::rotate;
 use crate::parallel::Pool;
 use crate::quant::{ActivationFormat, dequantize_row};
 use crate::routing::{Choice, likeliest};
+use std::sync::atomic::Ordering;
 
 /// One token of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,7 @@ impl Model {
             Ok::<_, ForwardError>(())
         })?;
         self.experts.end_pass();
+        self.n_tokens.fetch_add(batch.len() as u64, Ordering::Relaxed);
         sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.commit(added(i)));
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::routing::SmartRoute;
 use crate::store::{Budget, FileReader, Store, StoreOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 /// How a model is loaded.
@@ -187,6 +188,7 @@ impl Model {
             experts: source,
             smart,
             substitutions: Mutex::default(),
+            n_tokens: AtomicU64::new(0),
             n_ctx: plan.n_ctx,
             plan,
             cache_type: options.cache_type,

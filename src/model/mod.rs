@@ -33,9 +33,10 @@ use crate::parallel::Pool;
 use crate::routing::{SmartRoute, Substitutions};
 use crate::tokenizer::Tokenizer;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A loaded model. It never changes, so any number of texts can be generated from it; what belongs to a text is in its
-/// [`Sequence`].
+/// A loaded model. It changes in nothing but its counts, so any number of texts can be generated from it; what belongs
+/// to a text is in its [`Sequence`].
 #[derive(Debug)]
 pub struct Model {
     config: Config,
@@ -47,6 +48,7 @@ pub struct Model {
     experts: Box<dyn ExpertSource>,
     smart: Option<SmartRoute>,
     substitutions: Mutex<Substitutions>,
+    n_tokens: AtomicU64,
     plan: MemoryPlan,
     rope: Rope,
     tokenizer: Option<Tokenizer>,
@@ -83,6 +85,11 @@ impl Model {
     /// Where its bytes are.
     pub fn plan(&self) -> &MemoryPlan {
         &self.plan
+    }
+
+    /// Tokens that went through it so far, of prompts and of answers.
+    pub fn n_tokens(&self) -> u64 {
+        self.n_tokens.load(Ordering::Relaxed)
     }
 
     /// What streaming did so far; `None` where all experts are in memory.

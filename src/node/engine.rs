@@ -30,7 +30,7 @@ impl Loaded {
         }
     }
 
-    fn model(&self) -> Result<&Arc<Model>, NodeError> {
+    pub(super) fn model(&self) -> Result<&Arc<Model>, NodeError> {
         match self {
             Self::Model(model) => Ok(model),
             Self::Vocabulary(_) => Err(NodeError::OnlyVocabulary),

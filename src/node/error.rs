@@ -1,9 +1,12 @@
 //! Each way to fail, and its code. Codes are part of the API: they stay, messages may change.
 
 use super::shapes::Failure;
+use crate::experts::ExpertsError;
 use crate::generate::GenerateError;
 use crate::gguf::GgufError;
 use crate::model::{ForwardError, ModelError};
+use crate::store::StoreError;
+use crate::store::policy::UnknownPolicy;
 use crate::tokenizer::TokenizerError;
 use std::io::ErrorKind;
 
@@ -18,6 +21,8 @@ pub(super) enum NodeError {
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
     #[error("the model was disposed of; load it again")]
     Disposed,
     #[error("the work was cancelled")]
@@ -45,6 +50,7 @@ pub(super) fn thrown(error: NodeError) -> napi::Error<Code> {
 
 fn code(error: &NodeError) -> &'static str {
     match error {
+        NodeError::Policy(_) => "INVALID_OPTION",
         NodeError::Disposed => "DISPOSED",
         NodeError::Cancelled => "CANCELLED",
         NodeError::OnlyVocabulary => "NO_WEIGHTS",
@@ -63,6 +69,9 @@ fn code(error: &NodeError) -> &'static str {
             | ModelError::Shape { .. }
             | ModelError::Vocabulary { .. } => "INVALID_FILE",
             ModelError::TooLarge { .. } => "OUT_OF_MEMORY",
+            ModelError::Read { .. } => "FILE_READ",
+            ModelError::Store(error) => store_code(error),
+            ModelError::SmartWithoutStreaming | ModelError::Smart { .. } => "INVALID_OPTION",
             ModelError::NoTokenizer => "NO_TOKENIZER",
             ModelError::Cancelled => "CANCELLED",
         },
@@ -73,8 +82,10 @@ fn code(error: &NodeError) -> &'static str {
             GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::ContextFull { .. }) => "PROMPT_TOO_LONG",
-            GenerateError::Forward(ForwardError::Experts(_)) => "FILE_READ",
-            GenerateError::Forward(ForwardError::Cancelled) => "CANCELLED",
+            GenerateError::Forward(ForwardError::Experts(ExpertsError::Store(error))) => store_code(error),
+            GenerateError::Forward(ForwardError::Experts(ExpertsError::Cancelled) | ForwardError::Cancelled) => {
+                "CANCELLED"
+            }
         },
         NodeError::Gguf(error) => gguf_code(error),
         NodeError::Tokenizer(error) => tokenizer_code(error),
@@ -112,6 +123,18 @@ fn gguf_code(error: &GgufError) -> &'static str {
         | GgufError::ShardName { .. }
         | GgufError::ShardTensors { .. }
         | GgufError::ShardMismatch { .. } => "INVALID_FILE",
+    }
+}
+
+fn store_code(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Open { .. } | StoreError::Read { .. } | StoreError::EndOfFile { .. } => "FILE_READ",
+        StoreError::Extent { .. } => "INVALID_FILE",
+        StoreError::Memory { .. } | StoreError::AllPinned { .. } => "OUT_OF_MEMORY",
+        StoreError::IoThreads { .. } => "INVALID_OPTION",
+        StoreError::Thread { .. } => "THREAD",
+        StoreError::Cancelled => "CANCELLED",
+        StoreError::Panicked { .. } => "INTERNAL",
     }
 }
 

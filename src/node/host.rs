@@ -1,13 +1,14 @@
 //! The engine's face to one JavaScript environment.
 
-use super::engine::{self, Command, Engine, Input, Question, Task, caught};
+use super::engine::{self, Command, Engine, Input, Loaded, Question, Task, caught};
 use super::error::{Code, NodeError, failure, thrown};
 use super::inspection;
 use super::mailbox::Mailbox;
+use super::options::load_options;
 use super::outbox::Outbox;
-use super::shapes::{Drained, Event, GenerateOptions, LoadOptions};
-use crate::model;
-use crate::{generate, sampling};
+use super::shapes::{Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
+use crate::model::Model;
+use crate::tokenizer::Tokenizer;
 use napi::Env;
 use napi::bindgen_prelude::{BufferSlice, Either, Function, Uint8Array, Uint32Array};
 use napi_derive::napi;
@@ -53,14 +54,13 @@ impl Host {
     #[napi(catch_unwind)]
     pub fn load(&self, request: u32, path: String, options: LoadOptions) {
         let cancelled = self.registry.question(request);
-        let task = Task {
-            request,
-            path: PathBuf::from(path),
-            vocabulary_only: options.vocabulary_only,
-            options: options.into(),
-            cancelled,
-        };
         let mailbox = &self.registry.mailbox;
+        let vocabulary_only = options.vocabulary_only;
+        let options = match load_options(options) {
+            Ok(options) => options,
+            Err(error) => return mailbox.failed(request, failure(&error)),
+        };
+        let task = Task { request, path: PathBuf::from(path), options, vocabulary_only, cancelled };
         match engine::start(task, Arc::clone(mailbox)) {
             Ok((engine, thread)) => {
                 let mut tables = self.registry.lock();
@@ -74,20 +74,25 @@ impl Host {
     /// Reads a file's header; answers with `inspection`.
     #[napi(catch_unwind)]
     pub fn inspect(&self, request: u32, path: String) {
-        let mailbox = Arc::clone(&self.registry.mailbox);
-        let spawned = Builder::new().name("clutor-inspect".to_owned()).spawn(move || {
-            match caught(|| inspection::inspect(&PathBuf::from(path))) {
-                Ok(inspection) => mailbox.done(request, Event { inspection: Some(inspection), ..Event::default() }),
-                Err(failure) => mailbox.failed(request, failure),
-            }
-            mailbox.ended(request);
+        self.registry.look(request, "clutor-inspect", move || {
+            let inspection = inspection::inspect(&PathBuf::from(path))?;
+            Ok(Event { inspection: Some(inspection), ..Event::default() })
         });
-        match spawned {
-            Ok(thread) => {
-                self.registry.lock().threads.insert(request, thread);
-            }
-            Err(source) => self.registry.mailbox.failed(request, failure(&NodeError::Thread { source })),
-        }
+    }
+
+    /// Reads a file's header and says where its bytes would go; answers with `plan`.
+    #[napi(catch_unwind)]
+    pub fn plan(&self, request: u32, path: String, options: LoadOptions) {
+        self.registry.look(request, "clutor-plan", move || {
+            let plan = Model::plan_for(&PathBuf::from(path), &load_options(options)?)?;
+            Ok(Event { plan: Some((&plan).into()), ..Event::default() })
+        });
+    }
+
+    /// What a model did so far, at once.
+    #[napi(catch_unwind)]
+    pub fn counts(&self, model: u32) -> Result<ModelCounts, napi::Error<Code>> {
+        self.registry.with_loaded(model, |loaded| Ok(ModelCounts::from(&**loaded.model()?)))
     }
 
     /// Starts a generation; `pieces` events say when to `drain` it.
@@ -257,14 +262,36 @@ impl Registry {
         }
     }
 
-    fn with_tokenizer<R>(
+    /// Answers from a file's header, which `look` reads on a thread of its own.
+    fn look(&self, request: u32, thread: &str, look: impl FnOnce() -> Result<Event, NodeError> + Send + 'static) {
+        let mailbox = Arc::clone(&self.mailbox);
+        let spawned = Builder::new().name(thread.to_owned()).spawn(move || {
+            match caught(look) {
+                Ok(answer) => mailbox.done(request, answer),
+                Err(failure) => mailbox.failed(request, failure),
+            }
+            mailbox.ended(request);
+        });
+        match spawned {
+            Ok(thread) => {
+                self.lock().threads.insert(request, thread);
+            }
+            Err(source) => self.mailbox.failed(request, failure(&NodeError::Thread { source })),
+        }
+    }
+
+    fn with_tokenizer<R>(&self, model: u32, work: impl FnOnce(&Tokenizer) -> R) -> Result<R, napi::Error<Code>> {
+        self.with_loaded(model, |loaded| Ok(work(loaded.tokenizer()?)))
+    }
+
+    fn with_loaded<R>(
         &self,
         model: u32,
-        work: impl FnOnce(&crate::tokenizer::Tokenizer) -> R,
+        work: impl FnOnce(&Loaded) -> Result<R, NodeError>,
     ) -> Result<R, napi::Error<Code>> {
         let loaded = self.lock().engines.get(&model).map(|engine| Arc::clone(&engine.loaded));
-        let loaded = loaded.as_deref().and_then(|place| place.get()).ok_or(NodeError::Disposed).map_err(thrown)?;
-        Ok(work(loaded.tokenizer().map_err(thrown)?))
+        let loaded = loaded.as_deref().and_then(|place| place.get()).ok_or(NodeError::Disposed);
+        loaded.and_then(work).map_err(thrown)
     }
 
     /// Stops and joins every thread: the environment is going away, and perhaps this library's code with it.
@@ -301,35 +328,5 @@ fn text_or_bytes(input: Either<String, Uint8Array>) -> Input {
     match input {
         Either::A(text) => Input::Text(text),
         Either::B(bytes) => Input::Bytes(bytes.to_vec()),
-    }
-}
-
-impl From<LoadOptions> for model::LoadOptions {
-    fn from(options: LoadOptions) -> Self {
-        Self {
-            n_threads: options.threads.map(|n| n as usize),
-            n_ctx: options.context_length.map(|n| n as usize),
-            cache_type: if options.cache_type == "f32" { model::CacheType::F32 } else { model::CacheType::F16 },
-            kernels: options.kernels,
-        }
-    }
-}
-
-impl From<GenerateOptions> for generate::GenerateOptions {
-    fn from(options: GenerateOptions) -> Self {
-        Self {
-            max_tokens: options.max_tokens as usize,
-            sampling: sampling::SamplingOptions {
-                temperature: options.temperature as f32,
-                top_k: options.top_k as usize,
-                top_p: options.top_p as f32,
-                min_p: options.min_p as f32,
-                repeat_penalty: options.repeat_penalty as f32,
-                repeat_last_n: options.repeat_last_n as usize,
-                seed: options.seed as u64,
-            },
-            stop: options.stop,
-            ignore_eos: options.ignore_eos,
-        }
     }
 }

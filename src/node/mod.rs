@@ -22,8 +22,10 @@ mod error;
 mod host;
 mod inspection;
 mod mailbox;
+mod options;
 mod outbox;
 mod shapes;
+mod statistics;
 
 /// Version of this library, which must be the JavaScript package's.
 #[napi_derive::napi]
@@ -35,4 +37,10 @@ pub fn version() -> &'static str {
 #[napi_derive::napi(catch_unwind)]
 pub fn kernels() -> Vec<String> {
     crate::kernels::available().iter().map(|path| path.name().to_owned()).collect()
+}
+
+/// Bytes of memory that this process may ever use, limits of control groups included; none where the system does not say.
+#[napi_derive::napi(catch_unwind)]
+pub fn usable_memory() -> Option<i64> {
+    crate::guard::Memory::detect().map(|memory| memory.total_bytes as i64)
 }

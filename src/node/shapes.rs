@@ -15,6 +15,28 @@ pub struct LoadOptions {
     pub kernels: Option<String>,
     /// Only the tokenizer is wanted, so the file may be without tensors.
     pub vocabulary_only: bool,
+    /// Memory for the whole process.
+    pub memory_bytes: Option<i64>,
+    /// Memory for cached experts alone; they are streamed then.
+    pub cache_bytes: Option<i64>,
+    /// A cache policy's name, perhaps with a colon and its parameter.
+    pub policy: Option<String>,
+    /// `off`, `prev`, `ahead` or `auto`.
+    pub prefetch: Option<String>,
+    pub prefetch_count: Option<u32>,
+    pub staging: Option<u32>,
+    pub io_threads: Option<u32>,
+    pub os_cache: Option<bool>,
+    pub smart_route: Option<SmartRoute>,
+}
+
+#[napi(object)]
+pub struct SmartRoute {
+    /// J.
+    pub keep: u32,
+    /// M.
+    pub candidates: u32,
+    pub tau: f64,
 }
 
 #[napi(object)]
@@ -44,6 +66,7 @@ pub struct Event {
     pub total: Option<i64>,
     pub info: Option<ModelInfo>,
     pub inspection: Option<Inspection>,
+    pub plan: Option<MemoryPlan>,
     pub perplexity: Option<PerplexityScore>,
     /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
     pub arrays: Option<Vec<Vec<u32>>>,
@@ -115,6 +138,89 @@ pub struct Inspection {
 pub struct TensorTypeUse {
     pub tensors: i64,
     pub bytes: i64,
+}
+
+/// Where a model's bytes go.
+#[napi(object)]
+pub struct MemoryPlan {
+    /// Experts are read from the drive as they are needed; otherwise all are in memory.
+    pub streaming: bool,
+    /// What decided: `fits-budget`, `fits-memory`, `too-large` or `cache-size`.
+    pub reason: String,
+    /// The reason in a few words.
+    pub explanation: String,
+    /// Bytes that the whole must fit in, where there is such a limit.
+    pub budget_bytes: Option<i64>,
+    /// Bytes of what every token needs.
+    pub dense_bytes: i64,
+    /// Bytes for experts: all of them, or the cache with its staging and spare buffers.
+    pub expert_bytes: i64,
+    /// Experts that are in memory at once.
+    pub cached_experts: i64,
+    /// Experts of all layers.
+    pub n_experts: i64,
+    /// `cachedExperts` of `nExperts`, 0 to 1.
+    pub cached_share: f64,
+    /// Tokens that prompt and answer may have together.
+    pub context_length: i64,
+    /// Bytes of the keys and values of a full context.
+    pub kv_bytes: i64,
+    /// Bytes of the buffers of a pass.
+    pub buffer_bytes: i64,
+    /// Bytes for the process itself: what it holds already, and what it grows by.
+    pub process_bytes: i64,
+    /// Peak of the process's memory with a full context: the sum of the bytes above but the budget's.
+    pub predicted_peak_bytes: i64,
+}
+
+/// What a model did so far. All counts begin at 0 when it is loaded.
+#[napi(object)]
+pub struct ModelCounts {
+    pub plan: MemoryPlan,
+    /// Tokens that went through the model, of prompts and of answers.
+    pub tokens: i64,
+    pub store: Option<StoreCounts>,
+    pub substitutions: Option<Substitutions>,
+}
+
+/// The store's counters, as the store has them.
+#[napi(object)]
+pub struct StoreCounts {
+    pub accesses: i64,
+    pub hits: i64,
+    pub staging_hits: i64,
+    pub misses: i64,
+    pub bypasses: i64,
+    pub prefetches: i64,
+    pub late_prefetches: i64,
+    pub wasted_prefetches: i64,
+    pub cancelled_prefetches: i64,
+    pub admission_rejects: i64,
+    pub evictions: i64,
+    pub demand_bytes: i64,
+    pub prefetch_bytes: i64,
+    pub failed_reads: i64,
+    pub read_us: i64,
+    pub wait_us: i64,
+    /// Experts predicted; of these, experts then chosen; experts chosen where there was a prediction.
+    pub predicted: i64,
+    pub confirmed: i64,
+    pub chosen: i64,
+    /// Experts are being prefetched now.
+    pub prefetching: bool,
+}
+
+/// What SMART-ROUTE gave away.
+#[napi(object)]
+pub struct Substitutions {
+    /// Choices of an expert for a token.
+    pub slots: i64,
+    /// Choices that went to a substitute.
+    pub substituted: i64,
+    /// Router probability of the experts replaced less that of their substitutes, summed over the choices.
+    pub dropped_mass: f64,
+    /// Largest difference of router logits that was accepted.
+    pub largest_gap: f64,
 }
 
 #[napi(object)]

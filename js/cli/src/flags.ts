@@ -1,5 +1,5 @@
 import { readFile } from "node:fs/promises";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { InvalidArgumentError, Option } from "commander";
 
 /** Wrong use of a command that only shows after parsing. */
 export class UsageError extends Error {}
@@ -29,22 +29,6 @@ export function number(least: number, most: number): (text: string) => number {
 
 export function modelFlag(): Option {
   return flag("-m, --model <file>", "GGUF file; default: the built-in model that tells stories");
-}
-
-/** Flags of commands that compute. */
-export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
-  return command
-    .addOption(modelFlag())
-    .addOption(flag("-t, --threads <n>", "compute threads; default: the physical cores").argParser(integer(1, 1024)))
-    .addOption(
-      flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
-    );
-}
-
-export interface ComputeOptions {
-  model?: string;
-  threads?: number;
-  cacheType: "f16" | "f32";
 }
 
 /** Text of a file, or of standard input where it is `-`. */

@@ -1,6 +1,30 @@
 import type { LoadOptions, Model } from "@clutor/core";
-import type { ComputeOptions } from "./flags.js";
+import type { Command, Option } from "commander";
+import { flag, integer, modelFlag } from "./flags.js";
+import { noteStreaming, type StreamingOptions, streamingFlags, streamingLoadOptions } from "./streaming.js";
 import { interrupt, note } from "./terminal.js";
+
+/** Flags of commands that compute, or that plan to. */
+export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
+  command
+    .addOption(modelFlag())
+    .addOption(flag("-t, --threads <n>", "compute threads; default: the physical cores").argParser(integer(1, 1024)))
+    .addOption(
+      flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
+    );
+  return streamingFlags(command);
+}
+
+/** `--stats`, of commands that compute. */
+export function statsFlag(): Option {
+  return flag("--stats", "times, counts, memory and reads on stderr");
+}
+
+export interface ComputeOptions extends StreamingOptions {
+  model?: string;
+  threads?: number;
+  cacheType: "f16" | "f32";
+}
 
 /** The model file to use: the one given, or the built-in one, which is then named on stderr. */
 export async function modelPath(given: string | undefined): Promise<string> {
@@ -10,11 +34,22 @@ export async function modelPath(given: string | undefined): Promise<string> {
   return path;
 }
 
-/** Loads the model that the flags name; a `ctx` of 0 stands for all that the model can. */
-export async function loadModel(options: ComputeOptions & { ctx?: number }): Promise<Model> {
-  const { Model } = await import("@clutor/core");
-  const load: LoadOptions = { cacheType: options.cacheType, signal: interrupt.signal };
+/** The flags as the library takes them; a `ctx` of 0 stands for all that the model can. */
+export function loadOptions(options: ComputeOptions & { ctx?: number }): LoadOptions {
+  const load: LoadOptions = {
+    ...streamingLoadOptions(options),
+    cacheType: options.cacheType,
+    signal: interrupt.signal,
+  };
   if (options.threads !== undefined) load.threads = options.threads;
   if (options.ctx) load.contextLength = options.ctx;
-  return Model.load(await modelPath(options.model), load);
+  return load;
+}
+
+/** Loads the model that the flags name, and says so on stderr where its experts are streamed for want of memory. */
+export async function loadModel(options: ComputeOptions & { ctx?: number }): Promise<Model> {
+  const { Model } = await import("@clutor/core");
+  const model = await Model.load(await modelPath(options.model), loadOptions(options));
+  noteStreaming(model.stats().plan);
+  return model;
 }

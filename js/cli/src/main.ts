@@ -3,6 +3,7 @@ import { generateCommand } from "./commands/generate.js";
 import { inspectCommand } from "./commands/inspect.js";
 import { logitsCommand } from "./commands/logits.js";
 import { perplexityCommand } from "./commands/perplexity.js";
+import { planCommand } from "./commands/plan.js";
 import { tokenizeCommand } from "./commands/tokenize.js";
 import { UsageError } from "./flags.js";
 import { interrupt, writeError } from "./terminal.js";
@@ -35,6 +36,7 @@ function program(): Command {
     .addHelpText("after", "\nEvery flag has an environment twin: --top-k is CLUTOR_TOP_K. A flag counts more.");
   clutor.addCommand(generateCommand());
   clutor.addCommand(inspectCommand());
+  clutor.addCommand(planCommand());
   clutor.addCommand(tokenizeCommand());
   clutor.addCommand(logitsCommand());
   clutor.addCommand(perplexityCommand());
@@ -62,7 +64,8 @@ function report(error: unknown): number {
   const { code, message, stack } = describe(error);
   writeError(code, message);
   if (process.argv.includes("--verbose") && stack !== undefined) process.stderr.write(`${stack}\n`);
-  return exitCodes.failure;
+  // Options reach the engine from flags only.
+  return code === "INVALID_OPTION" ? exitCodes.usage : exitCodes.failure;
 }
 
 /** `error: unknown option '--tmep'\n(Did you mean --temp?)` in one line. */

@@ -4,9 +4,9 @@ export { ClutorError, type ErrorCode } from "./errors.js";
 export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
 export { type Inspection, inspect, kernels } from "./inspect.js";
 export type { Progress } from "./link.js";
+export type { CacheOptions, CachePolicy, LoadOptions, SmartRouteOptions } from "./load-options.js";
 export {
   type GenerateOptions,
-  type LoadOptions,
   type Logits,
   type LogitsOptions,
   Model,
@@ -15,5 +15,7 @@ export {
   type PerplexityOptions,
   type Tensor,
 } from "./model.js";
+export type { Size } from "./sizes.js";
+export type { MemoryPlan, ModelStats, PlanReason, StoreStats } from "./stats.js";
 export { type DetokenizeOptions, type TokenizeOptions, Tokenizer } from "./tokenizer.js";
 export { version } from "./version.js";

@@ -1,4 +1,4 @@
-import type { Drained, Event, GenerateOptions, Host, LoadOptions } from "../../../index.js";
+import type { Drained, Event, GenerateOptions, Host, LoadOptions, ModelCounts } from "../../../index.js";
 import { loadAddon } from "./binding.js";
 import { fromFailure } from "./errors.js";
 
@@ -38,6 +38,11 @@ class Link {
 
   kernels(): string[] {
     return this.#addon.kernels();
+  }
+
+  /** Bytes of memory that this process may ever use; null where the system does not say. */
+  usableMemory(): number | null {
+    return this.#addon.usableMemory();
   }
 
   /** Posts with `start` and waits for the answer. Rejects with the signal's reason as soon as that is aborted. */
@@ -101,6 +106,10 @@ class Link {
     this.#generations.set(request, () => this.drain(request, 0xffff_ffff));
     this.#host.cancel(request);
     this.drain(request, 0xffff_ffff);
+  }
+
+  counts(model: number): ModelCounts {
+    return this.#host.counts(model);
   }
 
   tokenize(model: number, text: string | Uint8Array, special: boolean): number[] {

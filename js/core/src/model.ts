@@ -2,6 +2,7 @@ import "./symbols.js";
 import type * as Native from "../../../index.js";
 import { AbortedAtStart, Generation } from "./generation.js";
 import { link, type Progress, type Watch } from "./link.js";
+import { type LoadOptions, nativeLoadOptions } from "./load-options.js";
 import {
   boolean,
   callback,
@@ -10,26 +11,13 @@ import {
   checkPath,
   integer,
   number,
-  oneOf,
   signal,
   stopStrings,
 } from "./options.js";
+import { type MemoryPlan, type ModelStats, statsOf } from "./stats.js";
 import { checkPrompt, Vocabulary } from "./tokenizer.js";
 
 const u32 = 0xffff_ffff;
-
-export interface LoadOptions {
-  /** Compute threads. Default: the physical cores that this process may use. The text is the same with any number. */
-  threads?: number;
-  /** Tokens that prompt and answer may have together. Default and most: what the model was trained for. */
-  contextLength?: number;
-  /** Numbers in the cache of keys and values: `f16` takes half the memory, `f32` is exact. Default: `f16`. */
-  cacheType?: "f16" | "f32";
-  /** Told how many bytes of the file are read. If it throws, loading stops with that error. */
-  onProgress?: (progress: Progress) => void;
-  /** Stops loading. */
-  signal?: AbortSignal;
-}
 
 /** How text is made. Sampling has llama.cpp's names, defaults and order. */
 export interface GenerateOptions {
@@ -105,14 +93,6 @@ export interface Perplexity {
   tokens: number;
 }
 
-const loadOptions = {
-  threads: integer(1, 1024),
-  contextLength: integer(1, u32),
-  cacheType: oneOf("f16", "f32"),
-  onProgress: callback,
-  signal,
-};
-
 const generateOptions = {
   maxTokens: integer(0, u32),
   temperature: number(0, Infinity),
@@ -142,15 +122,26 @@ export class Model extends Vocabulary {
 
   /** Loads a GGUF file; of a model in several files, any of them. */
   static async load(path: string | URL, options: LoadOptions = {}): Promise<Model> {
-    checkOptions("Model.load", options, loadOptions);
-    const { threads, contextLength, cacheType = "f16" } = options;
-    const kernels = process.env["CLUTOR_KERNELS"];
-    const native: Native.LoadOptions = { cacheType, vocabularyOnly: false };
-    if (threads !== undefined) native.threads = threads;
-    if (contextLength !== undefined) native.contextLength = contextLength;
-    if (kernels !== undefined && kernels !== "") native.kernels = kernels;
+    const native = nativeLoadOptions("Model.load", options);
     const event = await link().load(checkPath("Model.load", path), native, watch(options));
     return new Model(event.request, Object.freeze(event.info) as ModelInfo);
+  }
+
+  /**
+   * Says without loading where the model's bytes would go with these options: what would be kept in memory, and the
+   * predicted peak. Rejects as `load` would where the memory is too small.
+   */
+  static async plan(path: string | URL, options: LoadOptions = {}): Promise<MemoryPlan> {
+    const native = nativeLoadOptions("Model.plan", options);
+    const file = checkPath("Model.plan", path);
+    const event = await link().ask((host, request) => host.plan(request, file, native), { signal: options.signal });
+    return Object.freeze(event.plan) as MemoryPlan;
+  }
+
+  /** What the model did since it was loaded: memory, hits of the cache, bytes read, time waited, prefetches. */
+  stats(): ModelStats {
+    this.checkUsable();
+    return statsOf(link().counts(this.id));
   }
 
   /** Continues a prompt, given as text or as token ids. Starts at once; never throws, but rejects. */

@@ -50,6 +50,8 @@ export const oneOf =
   (value) =>
     choices.includes(value as string) ? undefined : choices.map((choice) => `"${choice}"`).join(" or ");
 
+export const text: Check = (value) => (typeof value === "string" && value !== "" ? undefined : "a text");
+
 export const callback: Check = (value) => (typeof value === "function" ? undefined : "a function");
 
 export const signal: Check = (value) => (value instanceof AbortSignal ? undefined : "an AbortSignal");

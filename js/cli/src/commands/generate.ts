@@ -1,16 +1,8 @@
-import type { GenerateOptions, GenerationResult, Model } from "@clutor/core";
+import type { GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
 import { Command } from "commander";
-import {
-  type ComputeOptions,
-  computeFlags,
-  flag,
-  integer,
-  number,
-  readText,
-  UsageError,
-  withoutLastLineEnd,
-} from "../flags.js";
-import { loadModel } from "../load.js";
+import { flag, integer, number, readText, UsageError, withoutLastLineEnd } from "../flags.js";
+import { type ComputeOptions, computeFlags, loadModel, statsFlag } from "../load.js";
+import { between, printStats, statsJson } from "../streaming.js";
 import { interrupt, note, readStdin, write } from "../terminal.js";
 
 interface Options extends ComputeOptions {
@@ -52,8 +44,10 @@ export function generateCommand(): Command {
     .addOption(flag("--stop <text>", "text that ends the generation; may be given more than once").argParser(collect))
     .addOption(flag("--ignore-eos", "go on after the model's end token"))
     .addOption(flag("--special", "control tokens in the prompt, such as <|im_start|>, become their ids"))
-    .addOption(flag("--stats", "times and counts on stderr"))
-    .addOption(flag("--json", "one JSON object instead of the text"));
+    .addOption(statsFlag())
+    .addOption(
+      flag("--json", "one JSON object instead of the text, with the memory `plan` and the `store` of experts"),
+    );
   return computeFlags(command, "f16").action(generate);
 }
 
@@ -65,9 +59,17 @@ async function generate(argument: string | undefined, options: Options): Promise
   const prompt = await findPrompt(argument, options);
   const model = await loadModel(options);
   try {
-    const result = await make(model, prompt, options);
-    if (options.stats) printStats(result);
-    if (options.json) await write(`${JSON.stringify({ ...result, peakRssBytes: peakRssBytes() })}\n`);
+    const { result, atFirstPiece } = await make(model, prompt, options);
+    const stats = model.stats();
+    const decode = between(atFirstPiece, stats);
+    if (options.stats) {
+      printTimes(result);
+      printStats(stats, decode);
+    }
+    if (options.json) {
+      const { peakRssBytes } = stats.memory;
+      await write(`${JSON.stringify({ ...result, peakRssBytes, ...statsJson(stats, decode) })}\n`);
+    }
   } finally {
     await model.dispose();
   }
@@ -83,17 +85,23 @@ async function findPrompt(argument: string | undefined, options: Options): Promi
   return withoutLastLineEnd(await readStdin());
 }
 
-async function make(model: Model, prompt: string, options: Options): Promise<GenerationResult> {
+/** The generation's result, and the statistics at its first piece, when the prompt was just read. */
+async function make(
+  model: Model,
+  prompt: string,
+  options: Options,
+): Promise<{ result: GenerationResult; atFirstPiece: ModelStats | undefined }> {
   const generation = model.generate(prompt, generateOptions(options));
-  if (!options.json) {
-    let last = "";
-    for await (const { text } of generation) {
-      await write(text);
-      last = text === "" ? last : text;
-    }
-    if (process.stdout.isTTY && !last.endsWith("\n")) await write("\n");
+  let atFirstPiece: ModelStats | undefined;
+  let last = "";
+  for await (const { text } of generation) {
+    atFirstPiece ??= model.stats();
+    if (options.json) continue;
+    await write(text);
+    last = text === "" ? last : text;
   }
-  return generation;
+  if (!options.json && process.stdout.isTTY && !last.endsWith("\n")) await write("\n");
+  return { result: await generation, atFirstPiece };
 }
 
 function generateOptions(options: Options): GenerateOptions {
@@ -114,14 +122,9 @@ function generateOptions(options: Options): GenerateOptions {
   return made;
 }
 
-function printStats(result: GenerationResult): void {
+function printTimes(result: GenerationResult): void {
   const { promptTokens, promptMs, tokens, decodeMs, tokensPerSecond, finishReason, seed } = result;
   note(`prompt: ${promptTokens} tokens in ${promptMs.toFixed(1)} ms`);
   note(`text: ${tokens} tokens in ${decodeMs.toFixed(1)} ms, ${tokensPerSecond.toFixed(1)} a second`);
-  note(`ended by ${finishReason}; seed ${seed}; peak memory ${(peakRssBytes() / 2 ** 20).toFixed(0)} MiB`);
-}
-
-/** Node gives KiB. */
-function peakRssBytes(): number {
-  return process.resourceUsage().maxRSS * 1024;
+  note(`ended by ${finishReason}; seed ${seed}`);
 }

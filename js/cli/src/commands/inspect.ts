@@ -1,6 +1,7 @@
 import type { Inspection } from "@clutor/core";
 import { Command } from "commander";
 import { flag, UsageError } from "../flags.js";
+import { bytes, table } from "../format.js";
 import { modelPath } from "../load.js";
 import { interrupt, write } from "../terminal.js";
 
@@ -53,17 +54,5 @@ function describe(found: Inspection): string {
   for (const [type, use] of Object.entries(found.tensorTypes)) {
     rows.push([type, `${use.tensors} tensors, ${bytes(use.bytes)}`]);
   }
-  const width = Math.max(...rows.map(([label]) => label.length));
-  return rows.map(([label, value]) => `${label.padEnd(width)}  ${value}\n`).join("");
-}
-
-function bytes(count: number): string {
-  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-  let value = count;
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
-    value /= 1024;
-    unit += 1;
-  }
-  return unit === 0 ? `${count} bytes` : `${value.toFixed(value < 10 ? 2 : 1)} ${units[unit]}`;
+  return table(rows);
 }

@@ -2,9 +2,10 @@ import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Command } from "commander";
-import { type ComputeOptions, computeFlags, fileError, flag, integer, readText, UsageError } from "../flags.js";
-import { loadModel } from "../load.js";
+import { fileError, flag, integer, readText, UsageError } from "../flags.js";
+import { type ComputeOptions, computeFlags, loadModel, statsFlag } from "../load.js";
 import { npy } from "../npy.js";
+import { printStats, statsJson } from "../streaming.js";
 import { interrupt, write } from "../terminal.js";
 import { parseIds } from "./tokenize.js";
 
@@ -14,6 +15,7 @@ interface Options extends ComputeOptions {
   out: string;
   batch: number;
   ctx?: number;
+  stats?: boolean;
   json?: boolean;
 }
 
@@ -28,7 +30,8 @@ export function logitsCommand(): Command {
     .addOption(flag("-o, --out <dir>", "folder for the files; made if it is missing").makeOptionMandatory())
     .addOption(flag("-b, --batch <n>", "tokens computed at once").argParser(integer(1)).default(512))
     .addOption(flag("-c, --ctx <n>", "tokens of the context; 0: all").argParser(integer(0)))
-    .addOption(flag("--json", "name the files and shapes as one JSON object"));
+    .addOption(statsFlag())
+    .addOption(flag("--json", "one JSON object: files and shapes, the memory plan, the store of experts"));
   return computeFlags(command, "f32").action(logits);
 }
 
@@ -53,9 +56,11 @@ async function logits(options: Options): Promise<void> {
     } catch (error) {
       throw fileError(error, options.out);
     }
+    const stats = model.stats();
+    if (options.stats) printStats(stats);
     if (options.json) {
       const shapes = Object.fromEntries(Object.entries(files).map(([name, { shape }]) => [name, shape]));
-      await write(`${JSON.stringify({ out: options.out, shapes })}\n`);
+      await write(`${JSON.stringify({ out: options.out, shapes, ...statsJson(stats) })}\n`);
     }
   } finally {
     await model.dispose();

@@ -1,12 +1,14 @@
 import { Command } from "commander";
-import { type ComputeOptions, computeFlags, flag, integer, readText } from "../flags.js";
-import { loadModel } from "../load.js";
+import { flag, integer, readText } from "../flags.js";
+import { type ComputeOptions, computeFlags, loadModel, statsFlag } from "../load.js";
+import { printStats, statsJson } from "../streaming.js";
 import { interrupt, write } from "../terminal.js";
 
 interface Options extends ComputeOptions {
   file: string;
   ctx: number;
   batch: number;
+  stats?: boolean;
   json?: boolean;
 }
 
@@ -20,7 +22,8 @@ export function perplexityCommand(): Command {
     .addOption(flag("-f, --file <text>", "file with the text; - is standard input").makeOptionMandatory())
     .addOption(flag("-c, --ctx <n>", "tokens of a window").argParser(integer(2)).default(512))
     .addOption(flag("-b, --batch <n>", "tokens computed at once").argParser(integer(1)).default(512))
-    .addOption(flag("--json", "one JSON object: nll, perplexity, tokens"));
+    .addOption(statsFlag())
+    .addOption(flag("--json", "one JSON object: nll, perplexity, tokens, the memory plan, the store of experts"));
   return computeFlags(command, "f32").action(perplexity);
 }
 
@@ -37,9 +40,11 @@ async function perplexity(options: Options): Promise<void> {
       },
     });
     if (process.stderr.isTTY) process.stderr.write("\r\u001b[K");
+    const stats = model.stats();
     const { nll, tokens } = score;
     const plain = `perplexity ${score.perplexity.toFixed(4)} (nll ${nll.toFixed(6)} over ${tokens} tokens)\n`;
-    await write(options.json ? `${JSON.stringify(score)}\n` : plain);
+    await write(options.json ? `${JSON.stringify({ ...score, ...statsJson(stats) })}\n` : plain);
+    if (options.stats) printStats(stats);
   } finally {
     await model.dispose();
   }

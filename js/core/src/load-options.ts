@@ -1,0 +1,159 @@
+import type * as Native from "../../../index.js";
+import type { Progress } from "./link.js";
+import { boolean, callback, checkOptions, integer, invalid, number, oneOf, signal, text } from "./options.js";
+import { bytesOf, type Size, size } from "./sizes.js";
+
+export interface LoadOptions {
+  /** Compute threads. Default: the physical cores that this process may use. The text is the same with any number. */
+  threads?: number;
+  /**
+   * Tokens that prompt and answer may have together. Most: what the model was trained for, which is also the default
+   * where memory allows it; with streamed experts the default is at most 4096.
+   */
+  contextLength?: number;
+  /** Numbers in the cache of keys and values: `f16` takes half the memory, `f32` is exact. Default: `f16`. */
+  cacheType?: "f16" | "f32";
+  /**
+   * Memory that this whole process may take, such as `"8GB"`. Where the model does not fit, experts are streamed: kept
+   * on the drive, and cached in what memory is left. Less than the smallest that works is an error (`OUT_OF_MEMORY`)
+   * which names that. Default: what the system and control groups allow.
+   */
+  memory?: Size;
+  /** How experts are streamed, if they are. Nothing here changes the text but `smartRoute`. */
+  cache?: CacheOptions;
+  /** Told how many bytes of the file are read. If it throws, loading stops with that error. */
+  onProgress?: (progress: Progress) => void;
+  /** Stops loading. */
+  signal?: AbortSignal;
+}
+
+/** A cache policy, some with a parameter: the share of W-TinyLFU's window, or a half-life in tokens. */
+export type CachePolicy =
+  | "lru"
+  | "lfu"
+  | "w-tinylfu"
+  | "adaptive"
+  | "decayed-lfu"
+  | "layer-aware"
+  | `${"w-tinylfu" | "decayed-lfu" | "layer-aware"}:${number}`;
+
+export interface CacheOptions {
+  /**
+   * Memory for cached experts alone, instead of `memory`. Experts are streamed then, also where all would fit. Never
+   * less than the experts that one token uses in a layer. Default: what `memory` leaves.
+   */
+  size?: Size;
+  /** Which experts stay. Default: the one that did best on recorded texts. */
+  policy?: CachePolicy;
+  /** Share of the slots, 0 to 1, that recent experts have with the policy `w-tinylfu`. Default: the policy's own. */
+  window?: number;
+  /**
+   * Which experts are read before a layer asks for them: none (`off`), those it used for the token before (`prev`), those
+   * its router picks one layer early (`ahead`), or `ahead` while that pays, as measured (`auto`). Default: `auto`.
+   */
+  prefetch?: "off" | "prev" | "ahead" | "auto";
+  /** Most experts that are prefetched for a layer. Default: those that a token uses. */
+  prefetchCount?: number;
+  /** Buffers for prefetched experts, on top of the cache; 0 ends prefetching. Default: those that a token uses. */
+  staging?: number;
+  /** Threads that read, 1 to 16. Default: 3. More help drives that serve many reads at once. */
+  ioThreads?: number;
+  /**
+   * Leaves what is read in the system's page cache too. That may serve it again where memory is plenty, but counts
+   * towards a container's limit. Default: false, reads go past it.
+   */
+  osCache?: boolean;
+  /** Prefers experts that are in memory (SMART-ROUTE), which changes the text. Needs streaming. Default: off. */
+  smartRoute?: SmartRouteOptions;
+}
+
+export interface SmartRouteOptions {
+  /** The router's likeliest experts that always stay (J), 0 to the number used. */
+  keep: number;
+  /** The router's likeliest experts that a substitute may come from (M), from the number used to all. */
+  candidates: number;
+  /** Most that a substitute's router logit may lie below that of the expert it replaces; 0 changes nothing. */
+  tau: number;
+}
+
+const loadOptions = {
+  threads: integer(1, 1024),
+  contextLength: integer(1, 0xffff_ffff),
+  cacheType: oneOf("f16", "f32"),
+  memory: size,
+  // Its own names are checked after this.
+  cache: () => undefined,
+  onProgress: callback,
+  signal,
+};
+
+const cacheOptions = {
+  size,
+  policy: text,
+  window: number(0, 1),
+  prefetch: oneOf("off", "prev", "ahead", "auto"),
+  prefetchCount: integer(1, 1024),
+  staging: integer(0, 4096),
+  ioThreads: integer(1, 16),
+  osCache: boolean,
+  smartRoute: () => undefined,
+};
+
+const smartRouteOptions = {
+  keep: integer(0, 0xffff_ffff),
+  candidates: integer(0, 0xffff_ffff),
+  tau: number(0, Infinity),
+};
+
+/** Options as the engine takes them; throws where one is wrong. */
+export function nativeLoadOptions(where: string, options: LoadOptions): Native.LoadOptions {
+  checkOptions(where, options, loadOptions);
+  const { threads, contextLength, cacheType = "f16", memory, cache = {} } = options;
+  checkOptions(`${where}: cache`, cache, cacheOptions);
+  if (memory !== undefined && cache.size !== undefined) {
+    throw invalid(
+      `${where}: \`memory\` is for the whole process and \`cache.size\` for experts alone; give one of them`,
+    );
+  }
+  const kernels = process.env["CLUTOR_KERNELS"];
+  const native: Native.LoadOptions = { cacheType, vocabularyOnly: false };
+  return withGiven(native, {
+    threads,
+    contextLength,
+    kernels: kernels === "" ? undefined : kernels,
+    memoryBytes: memory === undefined ? undefined : bytesOf(memory),
+    cacheBytes: cache.size === undefined ? undefined : bytesOf(cache.size),
+    policy: policyOf(where, cache),
+    prefetch: cache.prefetch,
+    prefetchCount: cache.prefetchCount,
+    staging: cache.staging,
+    ioThreads: cache.ioThreads,
+    osCache: cache.osCache,
+    smartRoute: smartRouteOf(where, cache.smartRoute),
+  });
+}
+
+function policyOf(where: string, { policy, window }: CacheOptions): string | undefined {
+  if (window === undefined) return policy;
+  if (policy !== "w-tinylfu") {
+    throw invalid(`${where}: cache: \`window\` is of the policy "w-tinylfu"; choose that, or leave the window out`);
+  }
+  return `${policy}:${window}`;
+}
+
+function smartRouteOf(where: string, route: SmartRouteOptions | undefined): SmartRouteOptions | undefined {
+  if (route === undefined) return undefined;
+  const name = `${where}: cache.smartRoute`;
+  checkOptions(name, route, smartRouteOptions);
+  for (const field of ["keep", "candidates", "tau"] as const) {
+    if (route[field] === undefined)
+      throw invalid(`${name}: \`${field}\` is missing; keep, candidates and tau are needed`);
+  }
+  return route;
+}
+
+/** `options` with those of `more` that are given. */
+function withGiven<T>(options: T, more: { [K in keyof T]?: T[K] | undefined }): T {
+  const given = Object.fromEntries(Object.entries(more).filter(([, value]) => value !== undefined));
+  return { ...options, ...given };
+}
