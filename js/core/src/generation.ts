@@ -37,7 +37,7 @@ export interface GenerationResult {
   promptMs: number;
   /** Milliseconds to make the tokens. */
   decodeMs: number;
-  /** Tokens made per second of `decodeMs`; 0 where none was. */
+  /** Tokens made after the first, which the prompt's pass gives, per second of `decodeMs`; 0 where there is none. */
   tokensPerSecond: number;
   /** Seed of the draws: the same seed, prompt and options give the same text. */
   seed: number;
@@ -87,6 +87,8 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
   #signal: AbortSignal | undefined;
   #unlisten: () => void = () => {};
   #finishReason: FinishReason | undefined;
+  #failed = false;
+  /** What it failed with: of an aborted signal anything, `null` too. */
   #error: unknown;
   /** Someone awaits the whole, so pieces are taken as they come. */
   #eager = false;
@@ -177,7 +179,7 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
             return { done: false, value: piece };
           }
           if (this.#finishReason !== undefined) {
-            if (this.#error !== undefined) throw this.#error;
+            if (this.#failed) throw this.#error;
             return { done: true, value: undefined };
           }
           const news = new Promise<void>((resolve) => this.#readers.push(resolve));
@@ -223,15 +225,11 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
 
   #receive(drained: Drained | null): void {
     if (drained === null) return;
-    for (const [index, id] of drained.ids.entries()) {
-      this.#ids.push(id);
-      this.#add({ text: drained.texts[index] ?? "", id });
-    }
+    this.#append(drained);
     const { outcome, failure } = drained;
     if (failure !== undefined) {
       this.#fail(fromFailure(failure));
     } else if (outcome !== undefined) {
-      if (outcome.text !== "") this.#add({ text: outcome.text });
       if (outcome.reason === "abort" && !this.#cancelled && this.#isDisposed()) {
         this.#fail(new ClutorError("DISPOSED", "the model was disposed of while it was generating"));
       } else {
@@ -255,9 +253,18 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
       tokens,
       promptMs,
       decodeMs,
-      tokensPerSecond: tokens > 0 && decodeMs > 0 ? (1000 * tokens) / decodeMs : 0,
+      tokensPerSecond: tokens > 1 && decodeMs > 0 ? (1000 * (tokens - 1)) / decodeMs : 0,
       seed: this.#seed,
     });
+  }
+
+  /** Keeps pieces, and with the last of them what was held back. */
+  #append({ ids, texts, outcome }: Drained): void {
+    for (const [index, id] of ids.entries()) {
+      this.#ids.push(id);
+      this.#add({ text: texts[index] ?? "", id });
+    }
+    if (outcome !== undefined && outcome.text !== "") this.#add({ text: outcome.text });
   }
 
   #add(piece: Piece): void {
@@ -269,15 +276,17 @@ export class Generation implements AsyncIterable<Piece>, PromiseLike<GenerationR
   abort(): void {
     const request = this.#request;
     if (this.#finishReason !== undefined || request === undefined) return;
-    this.#cancelled = true;
     link().cancel(request);
-    // What is there already belongs to the partial text.
-    this.#receive(link().drain(request, DRAIN_LIMIT));
-    if (this.#finishReason === undefined) this.#fail(this.#signal?.reason, "abort");
+    // What is there already belongs to the partial text. Its end may be there too, for the engine can be as quick as this
+    // call; who aborts is told so all the same.
+    const drained = link().drain(request, DRAIN_LIMIT);
+    if (drained !== null) this.#append(drained);
+    this.#fail(this.#signal?.reason, "abort");
   }
 
   #fail(error: unknown, reason: FinishReason = "error"): void {
-    this.#error = error ?? new ClutorError("CANCELLED", "the generation was aborted without a reason");
+    this.#error = error;
+    this.#failed = true;
     this.#finish(reason);
     this.#reject(this.#error);
   }

@@ -6,10 +6,10 @@ import { checkOptions, checkPath, signal } from "./options.js";
 export type Inspection = Readonly<Native.Inspection>;
 
 /** Reads the header of any GGUF file, or of a model in several files; tensors stay on disk. */
-export async function inspect(path: string | URL, options: { signal?: AbortSignal } = {}): Promise<Inspection> {
-  checkOptions("inspect", options, { signal });
+export async function inspect(path: string | URL, options?: { signal?: AbortSignal | undefined }): Promise<Inspection> {
+  const watch = checkOptions("inspect", options, { signal });
   const file = checkPath("inspect", path);
-  const event = await link().ask((host, request) => host.inspect(request, file), { signal: options.signal });
+  const event = await link().ask((host, request) => host.inspect(request, file), watch);
   return event.inspection as Inspection;
 }
 

@@ -74,7 +74,12 @@ class Link {
         },
         onProgress,
       });
-      start(this.#host, request);
+      try {
+        start(this.#host, request);
+      } catch (error) {
+        leave();
+        reject(error);
+      }
     });
   }
 
@@ -86,7 +91,12 @@ class Link {
   generate(model: number, prompt: string | Uint32Array, options: GenerateOptions, onNews: () => void): number {
     const request = this.#next();
     this.#generations.set(request, onNews);
-    this.#host.generate(request, model, prompt, options);
+    try {
+      this.#host.generate(request, model, prompt, options);
+    } catch (error) {
+      this.#generations.delete(request);
+      throw error;
+    }
     return request;
   }
 

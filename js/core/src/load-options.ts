@@ -1,30 +1,30 @@
 import type * as Native from "../../../index.js";
-import type { Progress } from "./link.js";
-import { boolean, callback, checkOptions, integer, invalid, number, oneOf, signal, text } from "./options.js";
+import type { Progress, Watch } from "./link.js";
+import { boolean, callback, checkOptions, f32Max, integer, invalid, number, oneOf, signal, text } from "./options.js";
 import { bytesOf, type Size, size } from "./sizes.js";
 
 export interface LoadOptions {
   /** Compute threads. Default: the physical cores that this process may use. The text is the same with any number. */
-  threads?: number;
+  threads?: number | undefined;
   /**
    * Tokens that prompt and answer may have together. Most: what the model was trained for, which is also the default
    * where memory allows it; with streamed experts the default is at most 4096.
    */
-  contextLength?: number;
+  contextLength?: number | undefined;
   /** Numbers in the cache of keys and values: `f16` takes half the memory, `f32` is exact. Default: `f16`. */
-  cacheType?: "f16" | "f32";
+  cacheType?: "f16" | "f32" | undefined;
   /**
    * Memory that this whole process may take, such as `"8GB"`. Where the model does not fit, experts are streamed: kept
    * on the drive, and cached in what memory is left. Less than the smallest that works is an error (`OUT_OF_MEMORY`)
    * which names that. Default: what the system and control groups allow.
    */
-  memory?: Size;
+  memory?: Size | undefined;
   /** How experts are streamed, if they are. Nothing here changes the text but `smartRoute`. */
-  cache?: CacheOptions;
+  cache?: CacheOptions | undefined;
   /** Told how many bytes of the file are read. If it throws, loading stops with that error. */
-  onProgress?: (progress: Progress) => void;
+  onProgress?: ((progress: Progress) => void) | undefined;
   /** Stops loading. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 /** A cache policy, some with a parameter: the share of W-TinyLFU's window, or a half-life in tokens. */
@@ -42,29 +42,29 @@ export interface CacheOptions {
    * Memory for cached experts alone, instead of `memory`. Experts are streamed then, also where all would fit. Never
    * less than the experts that one token uses in a layer. Default: what `memory` leaves.
    */
-  size?: Size;
+  size?: Size | undefined;
   /** Which experts stay. Default: the one that did best on recorded texts. */
-  policy?: CachePolicy;
+  policy?: CachePolicy | undefined;
   /** Share of the slots, 0 to 1, that recent experts have with the policy `w-tinylfu`. Default: the policy's own. */
-  window?: number;
+  window?: number | undefined;
   /**
    * Which experts are read before a layer asks for them: none (`off`), those it used for the token before (`prev`), those
    * its router picks one layer early (`ahead`), or `ahead` while that pays, as measured (`auto`). Default: `auto`.
    */
-  prefetch?: "off" | "prev" | "ahead" | "auto";
+  prefetch?: "off" | "prev" | "ahead" | "auto" | undefined;
   /** Most experts that are prefetched for a layer. Default: those that a token uses. */
-  prefetchCount?: number;
+  prefetchCount?: number | undefined;
   /** Buffers for prefetched experts, on top of the cache; 0 ends prefetching. Default: those that a token uses. */
-  staging?: number;
+  staging?: number | undefined;
   /** Threads that read, 1 to 16. Default: 3. More help drives that serve many reads at once. */
-  ioThreads?: number;
+  ioThreads?: number | undefined;
   /**
    * Leaves what is read in the system's page cache too. That may serve it again where memory is plenty, but counts
    * towards a container's limit. Default: false, reads go past it.
    */
-  osCache?: boolean;
+  osCache?: boolean | undefined;
   /** Prefers experts that are in memory (SMART-ROUTE), which changes the text. Needs streaming. Default: off. */
-  smartRoute?: SmartRouteOptions;
+  smartRoute?: SmartRouteOptions | undefined;
 }
 
 export interface SmartRouteOptions {
@@ -102,22 +102,25 @@ const cacheOptions = {
 const smartRouteOptions = {
   keep: integer(0, 0xffff_ffff),
   candidates: integer(0, 0xffff_ffff),
-  tau: number(0, Infinity),
+  tau: number(0, f32Max),
 };
 
-/** Options as the engine takes them; throws where one is wrong. */
-export function nativeLoadOptions(where: string, options: LoadOptions): Native.LoadOptions {
-  checkOptions(where, options, loadOptions);
-  const { threads, contextLength, cacheType = "f16", memory, cache = {} } = options;
-  checkOptions(`${where}: cache`, cache, cacheOptions);
+/** Options as the engine takes them, and what watches the load; throws where one is wrong. */
+export function checkLoadOptions(
+  where: string,
+  options: LoadOptions | undefined,
+): { native: Native.LoadOptions; watch: Watch } {
+  const checked = checkOptions(where, options, loadOptions);
+  const { threads, contextLength, cacheType = "f16", memory, onProgress, signal } = checked;
+  const cache = checkOptions(`${where}: cache`, checked.cache, cacheOptions);
   if (memory !== undefined && cache.size !== undefined) {
     throw invalid(
       `${where}: \`memory\` is for the whole process and \`cache.size\` for experts alone; give one of them`,
     );
   }
   const kernels = process.env["CLUTOR_KERNELS"];
-  const native: Native.LoadOptions = { cacheType, vocabularyOnly: false };
-  return withGiven(native, {
+  const plain: Native.LoadOptions = { cacheType, vocabularyOnly: false };
+  const native = withGiven(plain, {
     threads,
     contextLength,
     kernels: kernels === "" ? undefined : kernels,
@@ -131,6 +134,7 @@ export function nativeLoadOptions(where: string, options: LoadOptions): Native.L
     osCache: cache.osCache,
     smartRoute: smartRouteOf(where, cache.smartRoute),
   });
+  return { native, watch: { onProgress, signal } };
 }
 
 function policyOf(where: string, { policy, window }: CacheOptions): string | undefined {
@@ -144,12 +148,12 @@ function policyOf(where: string, { policy, window }: CacheOptions): string | und
 function smartRouteOf(where: string, route: SmartRouteOptions | undefined): SmartRouteOptions | undefined {
   if (route === undefined) return undefined;
   const name = `${where}: cache.smartRoute`;
-  checkOptions(name, route, smartRouteOptions);
+  const checked = checkOptions(name, route, smartRouteOptions);
   for (const field of ["keep", "candidates", "tau"] as const) {
-    if (route[field] === undefined)
+    if (checked[field] === undefined)
       throw invalid(`${name}: \`${field}\` is missing; keep, candidates and tau are needed`);
   }
-  return route;
+  return checked;
 }
 
 /** `options` with those of `more` that are given. */

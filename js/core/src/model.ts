@@ -1,14 +1,15 @@
 import "./symbols.js";
 import type * as Native from "../../../index.js";
 import { AbortedAtStart, Generation } from "./generation.js";
-import { link, type Progress, type Watch } from "./link.js";
-import { type LoadOptions, nativeLoadOptions } from "./load-options.js";
+import { link, type Progress } from "./link.js";
+import { checkLoadOptions, type LoadOptions } from "./load-options.js";
 import {
   boolean,
   callback,
   checkIds,
   checkOptions,
   checkPath,
+  f32Max,
   integer,
   number,
   signal,
@@ -22,45 +23,45 @@ const u32 = 0xffff_ffff;
 /** How text is made. Sampling has llama.cpp's names, defaults and order. */
 export interface GenerateOptions {
   /** Most tokens to make. Default: until the model ends its text or the context is full. */
-  maxTokens?: number;
+  maxTokens?: number | undefined;
   /** Flattens (above 1) or sharpens the distribution; 0 always takes the likeliest token. Default: 0.8. */
-  temperature?: number;
+  temperature?: number | undefined;
   /** Likeliest tokens to choose from; 0 is all. Default: 40. */
-  topK?: number;
+  topK?: number | undefined;
   /** Least probability mass to choose from, likeliest first; 1 is all. Default: 0.95. */
-  topP?: number;
+  topP?: number | undefined;
   /** Drops tokens below this share of the likeliest one's probability; 0 drops none. Default: 0.05. */
-  minP?: number;
+  minP?: number | undefined;
   /** Makes recent tokens less likely; 1 changes nothing. Default: 1. */
-  repeatPenalty?: number;
-  /** Recent tokens that the penalty looks at. Default: 64. */
-  repeatLastN?: number;
+  repeatPenalty?: number | undefined;
+  /** Recent tokens that the penalty looks at; -1 is all. Default: 64. */
+  repeatLastN?: number | undefined;
   /** Same seed, same text, on every machine. Default: a random one, which the result names. */
-  seed?: number;
+  seed?: number | undefined;
   /** Texts that end the generation; they are not part of the text. Default: none. */
-  stop?: string | string[];
+  stop?: string | string[] | undefined;
   /** Goes on after the model's end token. Default: false. */
-  ignoreEos?: boolean;
+  ignoreEos?: boolean | undefined;
   /** Control tokens written in the prompt become their ids. Default: false, they are text. */
-  special?: boolean;
+  special?: boolean | undefined;
   /** Stops the generation, which then rejects with the signal's reason. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 export interface LogitsOptions {
   /** Tokens computed at once; the numbers are the same with any. Default: 512. */
-  batch?: number;
-  signal?: AbortSignal;
+  batch?: number | undefined;
+  signal?: AbortSignal | undefined;
 }
 
 export interface PerplexityOptions {
   /** Tokens of a window. Default: 512, or the context length where that is less. */
-  window?: number;
+  window?: number | undefined;
   /** Tokens computed at once. Default: 512. */
-  batch?: number;
+  batch?: number | undefined;
   /** Told how many tokens are scored. */
-  onProgress?: (progress: Progress) => void;
-  signal?: AbortSignal;
+  onProgress?: ((progress: Progress) => void) | undefined;
+  signal?: AbortSignal | undefined;
 }
 
 /** What a model is. Counts of bytes are of the file. */
@@ -95,12 +96,12 @@ export interface Perplexity {
 
 const generateOptions = {
   maxTokens: integer(0, u32),
-  temperature: number(0, Infinity),
+  temperature: number(0, f32Max),
   topK: integer(0, u32),
   topP: number(0, 1, true),
   minP: number(0, 1),
-  repeatPenalty: number(0, Infinity, true),
-  repeatLastN: integer(0, u32),
+  repeatPenalty: number(0, f32Max, true),
+  repeatLastN: integer(-1, u32),
   seed: integer(0, Number.MAX_SAFE_INTEGER),
   stop: stopStrings,
   ignoreEos: boolean,
@@ -121,9 +122,9 @@ export class Model extends Vocabulary {
   }
 
   /** Loads a GGUF file; of a model in several files, any of them. */
-  static async load(path: string | URL, options: LoadOptions = {}): Promise<Model> {
-    const native = nativeLoadOptions("Model.load", options);
-    const event = await link().load(checkPath("Model.load", path), native, watch(options));
+  static async load(path: string | URL, options?: LoadOptions): Promise<Model> {
+    const { native, watch } = checkLoadOptions("Model.load", options);
+    const event = await link().load(checkPath("Model.load", path), native, watch);
     return new Model(event.request, Object.freeze(event.info) as ModelInfo);
   }
 
@@ -131,10 +132,10 @@ export class Model extends Vocabulary {
    * Says without loading where the model's bytes would go with these options: what would be kept in memory, and the
    * predicted peak. Rejects as `load` would where the memory is too small.
    */
-  static async plan(path: string | URL, options: LoadOptions = {}): Promise<MemoryPlan> {
-    const native = nativeLoadOptions("Model.plan", options);
+  static async plan(path: string | URL, options?: LoadOptions): Promise<MemoryPlan> {
+    const { native, watch } = checkLoadOptions("Model.plan", options);
     const file = checkPath("Model.plan", path);
-    const event = await link().ask((host, request) => host.plan(request, file, native), { signal: options.signal });
+    const event = await link().ask((host, request) => host.plan(request, file, native), { signal: watch.signal });
     return Object.freeze(event.plan) as MemoryPlan;
   }
 
@@ -145,30 +146,28 @@ export class Model extends Vocabulary {
   }
 
   /** Continues a prompt, given as text or as token ids. Starts at once; never throws, but rejects. */
-  generate(prompt: string | readonly number[] | Uint32Array, options: GenerateOptions = {}): Generation {
+  generate(prompt: string | readonly number[] | Uint32Array, options?: GenerateOptions): Generation {
     return new Generation(
       (onNews) => {
-        checkOptions("generate", options, generateOptions);
-        const checked = checkPrompt("generate", prompt);
+        const checked = checkOptions("generate", options, generateOptions);
+        const input = checkPrompt("generate", prompt);
         this.checkUsable();
-        if (options.signal?.aborted) throw new AbortedAtStart(options.signal.reason);
-        const native = withDefaults(options);
-        const request = link().generate(this.id, checked, native, onNews);
-        return { request, seed: native.seed, signal: options.signal };
+        const { signal } = checked;
+        if (signal?.aborted) throw new AbortedAtStart(signal.reason);
+        const native = withDefaults(checked);
+        const request = link().generate(this.id, input, native, onNews);
+        return { request, seed: native.seed, signal };
       },
       () => this.disposed,
     );
   }
 
   /** Scores of all tokens at each position of `ids`, and what the routers chose. */
-  async logits(ids: readonly number[] | Uint32Array, options: LogitsOptions = {}): Promise<Logits> {
-    checkOptions("logits", options, logitsOptions);
+  async logits(ids: readonly number[] | Uint32Array, options?: LogitsOptions): Promise<Logits> {
+    const { batch = 512, signal } = checkOptions("logits", options, logitsOptions);
     const checked = checkIds("logits", ids);
     this.checkUsable();
-    const event = await link().ask(
-      (host, request) => host.logits(request, this.id, checked, options.batch ?? 512),
-      watch(options),
-    );
+    const event = await link().ask((host, request) => host.logits(request, this.id, checked, batch), { signal });
     const [logits, routerLogits, topk, weights] = await link().arrays(event);
     const floats = (array: typeof logits): Tensor<Float32Array> => ({
       shape: array?.shape ?? [],
@@ -183,29 +182,22 @@ export class Model extends Vocabulary {
   }
 
   /** How well the model foretells a text, over windows that do not overlap; the first token of each is not scored. */
-  async perplexity(
-    text: string | readonly number[] | Uint32Array,
-    options: PerplexityOptions = {},
-  ): Promise<Perplexity> {
-    checkOptions("perplexity", options, perplexityOptions);
+  async perplexity(text: string | readonly number[] | Uint32Array, options?: PerplexityOptions): Promise<Perplexity> {
+    const { window, batch = 512, onProgress, signal } = checkOptions("perplexity", options, perplexityOptions);
     const checked = checkPrompt("perplexity", text);
     this.checkUsable();
-    const window = options.window ?? Math.min(512, this.info.contextLength);
-    const event = await link().ask(
-      (host, request) => host.perplexity(request, this.id, checked, window, options.batch ?? 512),
-      watch(options),
-    );
+    const tokens = window ?? Math.min(512, this.info.contextLength);
+    const event = await link().ask((host, request) => host.perplexity(request, this.id, checked, tokens, batch), {
+      onProgress,
+      signal,
+    });
     return event.perplexity as Perplexity;
   }
 }
 
-function watch(options: Watch): Watch {
-  return { onProgress: options.onProgress, signal: options.signal };
-}
-
 /** llama.cpp's defaults. */
 function withDefaults(options: GenerateOptions): Native.GenerateOptions {
-  const { stop = [] } = options;
+  const { stop = [], repeatLastN = 64 } = options;
   return {
     maxTokens: options.maxTokens ?? u32,
     temperature: options.temperature ?? 0.8,
@@ -213,7 +205,7 @@ function withDefaults(options: GenerateOptions): Native.GenerateOptions {
     topP: options.topP ?? 0.95,
     minP: options.minP ?? 0.05,
     repeatPenalty: options.repeatPenalty ?? 1,
-    repeatLastN: options.repeatLastN ?? 64,
+    repeatLastN: repeatLastN === -1 ? u32 : repeatLastN,
     seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
     stop: typeof stop === "string" ? [stop] : stop,
     ignoreEos: options.ignoreEos ?? false,

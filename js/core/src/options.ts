@@ -4,23 +4,35 @@ import { ClutorError } from "./errors.js";
 /** Checks one value and says what was expected, or gives undefined where it is right. */
 type Check = (value: unknown) => string | undefined;
 
-/** Throws unless `options` is an object with known names only, each with a value that its check accepts. */
-export function checkOptions(where: string, options: unknown, checks: Record<string, Check>): void {
-  if (options === undefined) return;
+/**
+ * A copy of `options` that holds nothing else than was checked: each value is read once, inherited ones too. Throws
+ * unless `options` is an object with known names only, each with a value that its check accepts.
+ */
+export function checkOptions<Options extends object>(
+  where: string,
+  options: Options | undefined,
+  checks: Record<string, Check>,
+): Options {
+  const checked: Record<string, unknown> = {};
+  if (options === undefined) return checked as Options;
   if (typeof options !== "object" || options === null || Array.isArray(options)) {
     throw invalid(`${where}: options must be an object, not ${show(options)}`);
   }
-  for (const [name, value] of Object.entries(options)) {
-    const check = Object.hasOwn(checks, name) ? checks[name] : undefined;
-    if (check === undefined) {
+  for (const name of Object.keys(options)) {
+    if (!Object.hasOwn(checks, name)) {
       const near = nearest(name, Object.keys(checks));
       const hint = near === undefined ? `known are ${Object.keys(checks).join(", ")}` : `did you mean \`${near}\`?`;
       throw invalid(`${where}: there is no option \`${name}\`; ${hint}`);
     }
+  }
+  for (const [name, check] of Object.entries(checks)) {
+    const value = (options as Record<string, unknown>)[name];
     if (value === undefined) continue;
     const expected = check(value);
     if (expected !== undefined) throw invalid(`${where}: \`${name}\` must be ${expected}, not ${show(value)}`);
+    checked[name] = value;
   }
+  return checked as Options;
 }
 
 export function invalid(message: string): ClutorError {
@@ -34,13 +46,17 @@ export const integer =
       ? undefined
       : `a whole number from ${least} to ${most}`;
 
+/** Largest number that the engine's 32-bit floats hold. */
+export const f32Max = 3.4028234663852886e38;
+
 export const number =
   (least: number, most: number, aboveLeast = false): Check =>
   (value) => {
+    // What is above it by less than a 32-bit float can tell is not above it.
     const fits =
-      typeof value === "number" && value <= most && (aboveLeast ? value > least : value >= least) && value < Infinity;
+      typeof value === "number" && value <= most && (aboveLeast ? Math.fround(value) > least : value >= least);
     const from = aboveLeast ? `above ${least}` : `of at least ${least}`;
-    return fits ? undefined : `a number ${from}${most < Infinity ? ` and at most ${most}` : ""}`;
+    return fits ? undefined : `a number ${from}${most < f32Max ? ` and at most ${most}` : ""}`;
   };
 
 export const boolean: Check = (value) => (typeof value === "boolean" ? undefined : "true or false");

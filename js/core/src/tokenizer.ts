@@ -5,12 +5,12 @@ import { boolean, checkIds, checkOptions, checkPath, checkText, invalid, signal 
 
 export interface TokenizeOptions {
   /** Control tokens written in the text, such as `<|im_end|>`, become their ids. Default: false, they are text. */
-  special?: boolean;
+  special?: boolean | undefined;
 }
 
 export interface DetokenizeOptions {
   /** Control tokens give their names; otherwise they give nothing. Default: true. */
-  special?: boolean;
+  special?: boolean | undefined;
 }
 
 const tokenizeOptions = { special: boolean };
@@ -37,34 +37,31 @@ export abstract class Vocabulary implements Disposable, AsyncDisposable {
    * `tokenizeAsync` does not. Bytes that are not UTF-8 are read as U+FFFD.
    */
   tokenize(text: string | Uint8Array, options?: TokenizeOptions): number[] {
-    this.#check("tokenize", text, options, tokenizeOptions);
-    return link().tokenize(this.id, text, options?.special ?? false);
+    const { special = false } = this.#check("tokenize", text, options, tokenizeOptions);
+    return link().tokenize(this.id, text, special);
   }
 
   /** As `tokenize`, on the model's own thread: for long texts. */
   async tokenizeAsync(
     text: string | Uint8Array,
-    options?: TokenizeOptions & { signal?: AbortSignal },
+    options?: TokenizeOptions & { signal?: AbortSignal | undefined },
   ): Promise<number[]> {
-    this.#check("tokenizeAsync", text, options, tokenizeAsyncOptions);
-    const event = await link().ask(
-      (host, request) => host.tokenizeLater(request, this.id, text, options?.special ?? false),
-      { signal: options?.signal },
-    );
+    const { special = false, signal } = this.#check("tokenizeAsync", text, options, tokenizeAsyncOptions);
+    const event = await link().ask((host, request) => host.tokenizeLater(request, this.id, text, special), { signal });
     const [ids] = await link().arrays(event);
     return numbers(new Uint32Array(ids?.bytes ?? new ArrayBuffer(0)));
   }
 
-  /** Text of tokens. Bytes that are no whole character become U+FFFD. */
+  /** Text of tokens. Bytes that are no whole character become U+FFFD; an id outside the vocabulary is an error. */
   detokenize(ids: readonly number[] | Uint32Array, options?: DetokenizeOptions): string {
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.detokenizeBytes(ids, options));
   }
 
   /** Bytes of tokens, exactly. */
   detokenizeBytes(ids: readonly number[] | Uint32Array, options?: DetokenizeOptions): Uint8Array {
-    checkOptions("detokenize", options, tokenizeOptions);
+    const { special = true } = checkOptions("detokenize", options, tokenizeOptions);
     this.checkUsable();
-    return link().detokenize(this.id, checkIds("detokenize", ids), options?.special ?? true);
+    return link().detokenize(this.id, checkIds("detokenize", ids), special);
   }
 
   /** Stops what runs and frees everything. Resolves when the threads are gone. May be called again. */
@@ -89,10 +86,16 @@ export abstract class Vocabulary implements Disposable, AsyncDisposable {
     if (this.disposed) throw new ClutorError("DISPOSED", "the model was disposed of; load it again");
   }
 
-  #check(where: string, text: unknown, options: unknown, checks: Parameters<typeof checkOptions>[2]): void {
-    checkOptions(where, options, checks);
+  #check<Options extends object>(
+    where: string,
+    text: unknown,
+    options: Options | undefined,
+    checks: Parameters<typeof checkOptions>[2],
+  ): Options {
+    const checked = checkOptions(where, options, checks);
     if (!(text instanceof Uint8Array)) checkText(where, text);
     this.checkUsable();
+    return checked;
   }
 }
 
@@ -108,10 +111,10 @@ const unreachable = new FinalizationRegistry<number>((id) => link().abandon(id))
 
 /** A file's tokenizer alone. Also opens files that hold only a vocabulary. */
 export class Tokenizer extends Vocabulary {
-  static async load(path: string | URL, options?: { signal?: AbortSignal }): Promise<Tokenizer> {
-    checkOptions("Tokenizer.load", options, { signal });
+  static async load(path: string | URL, options?: { signal?: AbortSignal | undefined }): Promise<Tokenizer> {
+    const watch = checkOptions("Tokenizer.load", options, { signal });
     const file = checkPath("Tokenizer.load", path);
-    const event = await link().load(file, { cacheType: "f16", vocabularyOnly: true }, { signal: options?.signal });
+    const event = await link().load(file, { cacheType: "f16", vocabularyOnly: true }, watch);
     return new Tokenizer(event.request);
   }
 }
