@@ -132,6 +132,28 @@ describe("leaving and aborting", () => {
     expect(generation.text.length).toBeGreaterThan(0);
   });
 
+  it("rejects with the signal's reason also where the engine has ended before anybody read", async () => {
+    for (const reason of [new Error("enough"), null]) {
+      const controller = new AbortController();
+      const generation = model.generate(prompt, { ...greedy, maxTokens: 3, signal: controller.signal });
+      await new Promise((resolve) => setTimeout(resolve, 200)); // Unread, the three tokens and the end wait meanwhile.
+      controller.abort(reason);
+      await expect(generation).rejects.toBe(reason);
+      expect(generation.finishReason).toBe("abort");
+      expect(generation.ids.length).toBeGreaterThan(0);
+    }
+  });
+
+  it("rejects with the signal's reason while the engine stops, at any time", async () => {
+    for (let i = 0; i < 20; i += 1) {
+      const controller = new AbortController();
+      const generation = model.generate(prompt, { temperature: 0, ignoreEos: true, signal: controller.signal });
+      await new Promise((resolve) => setTimeout(resolve, 4 * i));
+      controller.abort(i);
+      await expect(generation).rejects.toBe(i);
+    }
+  });
+
   it("does not begin with a signal that is aborted already", async () => {
     const generation = model.generate(prompt, { signal: AbortSignal.abort() });
     await expect(generation).rejects.toMatchObject({ name: "AbortError" });
@@ -156,8 +178,33 @@ describe("leaving and aborting", () => {
   });
 });
 
+describe("an option", () => {
+  it("may be inherited, or undefined", async () => {
+    const result = await model.generate(prompt, Object.create({ ...greedy, maxTokens: 5 }));
+    expect(result.tokens).toBe(5);
+    expect((await model.generate(prompt, { ...greedy, topK: undefined, stop: undefined })).tokens).toBe(40);
+  });
+
+  it("of -1 lets the penalty see all tokens", async () => {
+    const penalized = { ...greedy, repeatPenalty: 1.5 };
+    const all = await model.generate(prompt, { ...penalized, repeatLastN: -1 });
+    expect(all.ids).toEqual((await model.generate(prompt, { ...penalized, repeatLastN: 512 })).ids);
+    expect(all.ids).not.toEqual((await model.generate(prompt, { ...penalized, repeatLastN: 1 })).ids);
+  });
+});
+
+describe("tokensPerSecond", () => {
+  it("counts the tokens that decodeMs covers: all but the first, which the prompt's pass gives", async () => {
+    const { tokens, decodeMs, tokensPerSecond } = await model.generate(prompt, greedy);
+    expect(tokensPerSecond).toBeCloseTo((1000 * (tokens - 1)) / decodeMs, 6);
+    expect((await model.generate(prompt, { ...greedy, maxTokens: 1 })).tokensPerSecond).toBe(0);
+  });
+});
+
 describe("a wrong prompt or option", () => {
   it.each<[string, unknown, string]>([
+    ["a value that is inherited", Object.create({ temperature: -1 }), "`temperature` must be a number of at least 0"],
+    ["a number that 32-bit floats do not hold", { temperature: 1e300 }, "`temperature` must be a number of at least 0"],
     ["an unknown name", { temprature: 1 }, "did you mean `temperature`?"],
     ["a value out of range", { temperature: -1 }, "`temperature` must be a number of at least 0"],
     ["a value of another type", { maxTokens: "5" }, "`maxTokens` must be a whole number"],

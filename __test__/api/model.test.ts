@@ -123,6 +123,11 @@ describe("tokens", () => {
     expect(model.detokenize([4093], { special: false })).toBe("");
   });
 
+  it("outside the vocabulary are an error", () => {
+    expect(() => model.detokenize([100, 4096])).toThrow("token id 4096 is outside the vocabulary of 4096 tokens");
+    expect(() => model.detokenizeBytes([4_000_000_000])).toThrow(expect.objectContaining({ code: "INVALID_PROMPT" }));
+  });
+
   it("of bytes that are no UTF-8 are those of replacement characters", () => {
     expect(model.tokenize(Uint8Array.of(0x66, 0xff, 0x78))).toEqual(model.tokenize("f\ufffdx"));
   });
@@ -169,6 +174,14 @@ describe("perplexity", () => {
     expect(tokens).toBe(n - Math.ceil(n / 8));
     expect(perplexity).toBeCloseTo(Math.exp(nll), 6);
     expect(perplexity).toBeLessThan(300);
+  });
+
+  it("names window and context where the one does not fit in the other", async () => {
+    const ids = Array.from({ length: 600 }, () => 100);
+    const score = model.perplexity(ids, { window: 600 });
+    await expect(score).rejects.toMatchObject({ code: "INVALID_OPTION" });
+    await expect(score).rejects.toThrow("a window of 600 tokens is more than the context of 512");
+    expect((await model.perplexity(ids.slice(0, 10), { window: 600 })).tokens).toBe(9);
   });
 });
 

@@ -276,6 +276,10 @@ impl Session {
             Question::Perplexity { input, window, batch } => {
                 let model = loaded.model()?;
                 let ids = input.into_ids(loaded.tokenizer(), false)?;
+                let n_ctx = model.n_ctx();
+                if window.min(ids.len()) > n_ctx {
+                    return Err(NodeError::Window { window, n_ctx });
+                }
                 let n_tokens = ids.len() as u64;
                 let mut progress = |done: usize, _mean: f64| self.mailbox.progress(request, done as u64, n_tokens);
                 let score = generate::perplexity(model, &ids, window, batch, &stopped, &mut progress)?;

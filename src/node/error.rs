@@ -29,6 +29,10 @@ pub(super) enum NodeError {
     Cancelled,
     #[error("only the vocabulary of this file was loaded; load it with Model.load to compute")]
     OnlyVocabulary,
+    #[error("token id {id} is outside the vocabulary of {vocab_size} tokens")]
+    TokenId { id: u32, vocab_size: usize },
+    #[error("a window of {window} tokens is more than the context of {n_ctx}; use a window of 2 to {n_ctx} tokens")]
+    Window { window: usize, n_ctx: usize },
     #[error("cannot start a thread: {source}; the limit of threads of this process or container is reached")]
     Thread { source: std::io::Error },
     #[error("the engine failed inside: {what}; please report it")]
@@ -50,7 +54,8 @@ pub(super) fn thrown(error: NodeError) -> napi::Error<Code> {
 
 fn code(error: &NodeError) -> &'static str {
     match error {
-        NodeError::Policy(_) => "INVALID_OPTION",
+        NodeError::Policy(_) | NodeError::Window { .. } => "INVALID_OPTION",
+        NodeError::TokenId { .. } => "INVALID_PROMPT",
         NodeError::Disposed => "DISPOSED",
         NodeError::Cancelled => "CANCELLED",
         NodeError::OnlyVocabulary => "NO_WEIGHTS",

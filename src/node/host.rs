@@ -157,13 +157,15 @@ impl Host {
         text: Either<String, Uint8Array>,
         special: bool,
     ) -> Result<Vec<u32>, napi::Error<Code>> {
-        self.registry.with_tokenizer(model, |tokenizer| match text {
-            Either::A(text) => tokenizer.encode(&text, special),
-            Either::B(bytes) => tokenizer.encode_bytes(&bytes, special),
+        self.registry.with_tokenizer(model, |tokenizer| {
+            Ok(match text {
+                Either::A(text) => tokenizer.encode(&text, special),
+                Either::B(bytes) => tokenizer.encode_bytes(&bytes, special),
+            })
         })
     }
 
-    /// Bytes of tokens, at once; control tokens show only with `special`.
+    /// Bytes of tokens, at once; control tokens show only with `special`. Fails for an id outside the vocabulary.
     #[napi(catch_unwind)]
     pub fn detokenize<'env>(
         &self,
@@ -172,7 +174,13 @@ impl Host {
         ids: Uint32Array,
         special: bool,
     ) -> Result<BufferSlice<'env>, napi::Error<Code>> {
-        let bytes = self.registry.with_tokenizer(model, |tokenizer| tokenizer.decode(&ids, special))?;
+        let bytes = self.registry.with_tokenizer(model, |tokenizer| {
+            let vocab_size = tokenizer.vocab_size();
+            match ids.iter().find(|&&id| id as usize >= vocab_size) {
+                Some(&id) => Err(NodeError::TokenId { id, vocab_size }),
+                None => Ok(tokenizer.decode(&ids, special)),
+            }
+        })?;
         BufferSlice::copy_from(env, bytes)
             .map_err(|error| napi::Error::new(Code::from("INTERNAL"), error.reason.clone()))
     }
@@ -280,8 +288,12 @@ impl Registry {
         }
     }
 
-    fn with_tokenizer<R>(&self, model: u32, work: impl FnOnce(&Tokenizer) -> R) -> Result<R, napi::Error<Code>> {
-        self.with_loaded(model, |loaded| Ok(work(loaded.tokenizer()?)))
+    fn with_tokenizer<R>(
+        &self,
+        model: u32,
+        work: impl FnOnce(&Tokenizer) -> Result<R, NodeError>,
+    ) -> Result<R, napi::Error<Code>> {
+        self.with_loaded(model, |loaded| work(loaded.tokenizer()?))
     }
 
     fn with_loaded<R>(
