@@ -28,7 +28,7 @@ export declare class Host {
   perplexity(request: number, model: number, text: string | Uint32Array, window: number, batch: number): void
   /** Ids of a text, at once. */
   tokenize(model: number, text: string | Uint8Array, special: boolean): Array<number>
-  /** Bytes of tokens, at once; control tokens show only with `special`. */
+  /** Bytes of tokens, at once; control tokens show only with `special`. Fails for an id outside the vocabulary. */
   detokenize(model: number, ids: Uint32Array, special: boolean): Buffer
   /** Stops a load, a generation or a question, as soon as its thread looks. */
   cancel(request: number): void

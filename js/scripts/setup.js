@@ -14,6 +14,12 @@ export function fail(message) {
 
 /** Runs a program in the checkout and ends with its exit code where that is not 0. Output goes to stderr or stays. */
 export function run(program, args, options = {}) {
+  const status = statusOf(program, args, options);
+  if (status !== 0) process.exit(status);
+}
+
+/** Runs a program in the checkout and gives its exit code. */
+export function statusOf(program, args, options = {}) {
   const { status, error, signal } = spawnSync(program, args, {
     cwd: root,
     // npm and napi are scripts (`npm.cmd`) on Windows, which only a shell starts.
@@ -23,7 +29,7 @@ export function run(program, args, options = {}) {
   });
   if (error) fail(`cannot run ${program}: ${error.message}`);
   if (signal) process.kill(process.pid, signal);
-  if (status !== 0) process.exit(status ?? 1);
+  return status ?? 1;
 }
 
 /** Checks the tools, installs packages and builds, each only where something changed since the last time. */

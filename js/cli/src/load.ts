@@ -46,10 +46,22 @@ export function loadOptions(options: ComputeOptions & { ctx?: number }): LoadOpt
   return load;
 }
 
-/** Loads the model that the flags name, and says so on stderr where its experts are streamed for want of memory. */
-export async function loadModel(options: ComputeOptions & { ctx?: number }): Promise<Model> {
+/** One line on stderr where the model cannot have the context that was asked for. */
+export function noteContext(asked: number | undefined, contextLength: number): void {
+  if (asked === undefined || asked <= contextLength) return;
+  note(`a context of ${asked} tokens was asked for, but the model can have ${contextLength}, which are used`);
+}
+
+/**
+ * Loads the model that the flags name. Says so on stderr where its experts are streamed for want of memory, and, unless
+ * `notesContext` is false, where its context is shorter than asked for.
+ */
+export async function loadModel(options: ComputeOptions & { ctx?: number }, notesContext = true): Promise<Model> {
   const { Model } = await import("@clutor/core");
-  const model = await Model.load(await modelPath(options.model), loadOptions(options));
+  // First, so that flags that exclude each other show before the note about the built-in model.
+  const load = loadOptions(options);
+  const model = await Model.load(await modelPath(options.model), load);
   noteStreaming(model.stats().plan);
+  if (notesContext) noteContext(options.ctx, model.info.contextLength);
   return model;
 }

@@ -13,17 +13,21 @@ const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as cons
 
 /** Runs the command line `args` and sets the process's exit code. */
 export async function run(args: string[]): Promise<void> {
-  for (const stream of [process.stdout, process.stderr]) {
-    stream.on("error", (error: NodeJS.ErrnoException) => {
-      // The reader has seen enough (`clutor generate | head`).
-      if (error.code === "EPIPE") process.exit(exitCodes.success);
-      throw error;
-    });
-  }
+  // Notes that cannot be written change neither the answer nor the exit code.
+  process.stderr.on("error", () => {});
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    // The reader has seen enough (`clutor generate | head`).
+    if (error.code === "EPIPE") process.exit(exitCodes.success);
+    writeError("FILE_WRITE", `standard output: ${error.message}`);
+    process.exit(exitCodes.failure);
+  });
   try {
+    interrupt.signal.throwIfAborted();
     await program().parseAsync(args, { from: "user" });
   } catch (error) {
     process.exitCode = report(error);
+    // What nobody reads would keep the process.
+    if (process.exitCode === exitCodes.interrupted) process.exit();
   }
 }
 
@@ -32,8 +36,12 @@ function program(): Command {
     .description("Runs mixture-of-experts language models from GGUF files, on the CPU.")
     .option("--verbose", "show where an error came from")
     .version("0.1.0", "-V, --version")
-    .helpCommand(false)
-    .addHelpText("after", "\nEvery flag has an environment twin: --top-k is CLUTOR_TOP_K. A flag counts more.");
+    .helpCommand("help [command]", "show help")
+    .addHelpText(
+      "after",
+      "\nFlags have environment twins: --top-k is CLUTOR_TOP_K. A flag counts more; empty is as if absent, and 0, false,\n" +
+        "no and off are too where a flag takes no value. CLUTOR_KERNELS chooses an arithmetic path (inspect --kernels).",
+    );
   clutor.addCommand(generateCommand());
   clutor.addCommand(inspectCommand());
   clutor.addCommand(planCommand());

@@ -1,7 +1,7 @@
 // What the commands that compute have in common about models larger than memory: flags, the plan, statistics.
 import type { CacheOptions, CachePolicy, LoadOptions, MemoryPlan, ModelStats, SmartRouteOptions } from "@clutor/core";
 import { type Command, InvalidArgumentError } from "commander";
-import { flag, integer, number } from "./flags.js";
+import { flag, integer, number, UsageError } from "./flags.js";
 import { bytes, percent } from "./format.js";
 import { note } from "./terminal.js";
 
@@ -25,7 +25,7 @@ export function streamingFlags(command: Command): Command {
       flag(
         "--memory <size>",
         "memory for the whole process, such as 8G, 512M, 50%; experts that do not fit are streamed",
-      ),
+      ).argParser(size),
     )
     .addOption(flag("--cache-mb <n>", "MiB for cached experts alone, which are streamed then").argParser(integer(0)))
     .addOption(
@@ -56,6 +56,11 @@ export function streamingFlags(command: Command): Command {
     );
 }
 
+function size(text: string): string {
+  if (/^\s*\d+(\.\d+)?\s*([kmgt]i?b?|b|%)?\s*$/i.test(text)) return text;
+  throw new InvalidArgumentError("A size is expected, such as 8G, 512M or 50%.");
+}
+
 function smart(text: string): SmartRouteOptions {
   const parts = text.split(",").map((part) => (part.trim() === "" ? Number.NaN : Number(part)));
   const [keep, candidates, tau] = parts;
@@ -68,6 +73,9 @@ function smart(text: string): SmartRouteOptions {
 
 /** The flags as the library takes them. */
 export function streamingLoadOptions(options: StreamingOptions): Pick<LoadOptions, "memory" | "cache"> {
+  if (options.memory !== undefined && options.cacheMb !== undefined) {
+    throw new UsageError("--memory is for the whole process and --cache-mb for experts alone; give one of them");
+  }
   const cache: CacheOptions = {};
   if (options.cacheMb !== undefined) cache.size = options.cacheMb * 2 ** 20;
   // The engine knows the names.

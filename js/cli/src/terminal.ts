@@ -6,11 +6,21 @@ process.once("SIGINT", () => {
   interrupt.abort(new Error("interrupted"));
 });
 
-/** Writes to stdout and waits while the reader is behind. */
+/** Writes to stdout and waits while the reader is behind. Ctrl-C ends the wait, and rejects. */
 export async function write(text: string): Promise<void> {
-  if (text.length > 0 && !process.stdout.write(text)) {
-    await new Promise<void>((resolve) => process.stdout.once("drain", () => resolve()));
-  }
+  if (text.length === 0 || process.stdout.write(text)) return;
+  const { signal } = interrupt;
+  await new Promise<void>((resolve) => {
+    const done = (): void => {
+      process.stdout.off("drain", done);
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    process.stdout.on("drain", done);
+    signal.addEventListener("abort", done);
+    if (signal.aborted) done();
+  });
+  signal.throwIfAborted();
 }
 
 /** One line about a failure on stderr. */
@@ -32,7 +42,9 @@ function noColor(): boolean {
 
 /** Standard input, which Ctrl-C ends. */
 function stdin(): AsyncIterable<Buffer> {
-  interrupt.signal.addEventListener("abort", () => process.stdin.destroy(interrupt.signal.reason));
+  const { signal } = interrupt;
+  signal.throwIfAborted();
+  signal.addEventListener("abort", () => process.stdin.destroy(signal.reason));
   return process.stdin;
 }
 

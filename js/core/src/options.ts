@@ -56,7 +56,7 @@ export const number =
     const fits =
       typeof value === "number" && value <= most && (aboveLeast ? Math.fround(value) > least : value >= least);
     const from = aboveLeast ? `above ${least}` : `of at least ${least}`;
-    return fits ? undefined : `a number ${from}${most < f32Max ? ` and at most ${most}` : ""}`;
+    return fits ? undefined : `a number ${from} and at most ${most < f32Max ? most : "3.4e38"}`;
   };
 
 export const boolean: Check = (value) => (typeof value === "boolean" ? undefined : "true or false");

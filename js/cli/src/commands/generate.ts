@@ -1,6 +1,18 @@
 import type { GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
 import { Command } from "commander";
-import { flag, integer, number, readText, UsageError, withoutLastLineEnd } from "../flags.js";
+import {
+  alias,
+  contextFlags,
+  exclusive,
+  f32Max,
+  flag,
+  integer,
+  nonEmpty,
+  number,
+  readText,
+  UsageError,
+  withoutLastLineEnd,
+} from "../flags.js";
 import { type ComputeOptions, computeFlags, loadModel, statsFlag } from "../load.js";
 import { between, printStats, statsJson } from "../streaming.js";
 import { interrupt, note, readStdin, write } from "../terminal.js";
@@ -27,17 +39,26 @@ interface Options extends ComputeOptions {
 export function generateCommand(): Command {
   const command = new Command("generate")
     .description("Continues a prompt. The text goes to stdout as it is made; the prompt is not repeated.")
-    .argument("[prompt]", "text to continue; default: --file, or standard input")
+    .argument("[prompt]", "text to continue; - or nothing: --file, or standard input")
     .addOption(flag("-p, --prompt <text>", "the prompt, as an option"))
     .addOption(flag("-f, --file <file>", "file with the prompt, less its last line end; - is standard input"))
-    .addOption(flag("-n, --tokens <n>", "most tokens to make; -1: no limit").argParser(integer(-1)))
-    .addOption(flag("-c, --ctx <n>", "tokens that prompt and text may have; 0: all").argParser(integer(0)))
-    .addOption(flag("--temp <t>", "temperature; 0: always the likeliest").argParser(number(0, Infinity)).default(0.8))
+    .addOption(flag("-n, --tokens <n>", "most tokens to make; -1: no limit; also --predict").argParser(integer(-1)))
+    .addOption(alias("--predict <n>", "tokens").argParser(integer(-1)))
+    .addOption(alias("--n-predict <n>", "tokens").argParser(integer(-1)))
+    .addOption(flag("--temp <t>", "temperature; 0: always the likeliest").argParser(number(0, f32Max)).default(0.8))
     .addOption(flag("--top-k <k>", "likeliest tokens to choose from; 0: all").argParser(integer(0)).default(40))
-    .addOption(flag("--top-p <p>", "probability mass to choose from").argParser(number(0, 1)).default(0.95))
+    .addOption(
+      flag("--top-p <p>", "probability mass to choose from")
+        .argParser(number(0, 1, true))
+        .default(0.95),
+    )
     .addOption(flag("--min-p <p>", "least share of the likeliest's").argParser(number(0, 1)).default(0.05))
-    .addOption(flag("--repeat-penalty <x>", "1: none").argParser(number(0, Infinity)).default(1))
-    .addOption(flag("--repeat-last-n <n>", "tokens that the penalty sees").argParser(integer(0)).default(64))
+    .addOption(
+      flag("--repeat-penalty <x>", "1: none")
+        .argParser(number(0, f32Max, true))
+        .default(1),
+    )
+    .addOption(flag("--repeat-last-n <n>", "tokens that the penalty sees; -1: all").argParser(integer(-1)).default(64))
     .addOption(
       flag("-s, --seed <n>", "same seed, same text; -1: random").argParser(integer(-1, Number.MAX_SAFE_INTEGER)),
     )
@@ -48,14 +69,16 @@ export function generateCommand(): Command {
     .addOption(
       flag("--json", "one JSON object instead of the text, with the memory `plan` and the `store` of experts"),
     );
+  contextFlags(command, "tokens that prompt and text may have; 0: all", 0);
   return computeFlags(command, "f16").action(generate);
 }
 
 function collect(text: string, earlier: string[] = []): string[] {
-  return [...earlier, text];
+  return [...earlier, nonEmpty("A text")(text)];
 }
 
-async function generate(argument: string | undefined, options: Options): Promise<void> {
+async function generate(argument: string | undefined, _: Options, command: Command): Promise<void> {
+  const options = exclusive<Options>(command, ["prompt", "file"], argument);
   const prompt = await findPrompt(argument, options);
   const model = await loadModel(options);
   try {
@@ -78,6 +101,7 @@ async function generate(argument: string | undefined, options: Options): Promise
 async function findPrompt(argument: string | undefined, options: Options): Promise<string> {
   const given = [argument, options.prompt, options.file].filter((source) => source !== undefined);
   if (given.length > 1) throw new UsageError("give one prompt: as the argument, with --prompt, or with --file");
+  if (argument === "-") return withoutLastLineEnd(await readStdin());
   const text = argument ?? options.prompt;
   if (text !== undefined) return text;
   if (options.file !== undefined) return withoutLastLineEnd(await readText(options.file));

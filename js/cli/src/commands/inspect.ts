@@ -1,6 +1,6 @@
 import type { Inspection } from "@clutor/core";
-import { Command } from "commander";
-import { flag, UsageError } from "../flags.js";
+import { Command, Option } from "commander";
+import { exclusive, flag, nonEmpty, UsageError } from "../flags.js";
 import { bytes, table } from "../format.js";
 import { modelPath } from "../load.js";
 import { interrupt, write } from "../terminal.js";
@@ -12,19 +12,28 @@ interface Options {
 }
 
 export function inspectCommand(): Command {
-  return new Command("inspect")
-    .description("Tells what a GGUF file holds; of a model in several files, any of them will do.")
-    .argument("[file]", "GGUF file; default: the built-in model")
-    .addOption(flag("-m, --model <file>", "the file, as an option"))
-    .addOption(flag("--kernels", "instead, list the arithmetic paths that this processor can run"))
-    .addOption(flag("--json", "one JSON object"))
-    .action(inspectFile);
+  return (
+    new Command("inspect")
+      .description("Tells what a GGUF file holds; of a model in several files, any of them will do.")
+      .argument("[file]", "GGUF file; default: the built-in model")
+      .addOption(flag("-m, --model <file>", "the file, as an option").argParser(nonEmpty("A file")))
+      // Without a twin: CLUTOR_KERNELS chooses one of these paths.
+      .addOption(new Option("--kernels", "instead, list the arithmetic paths that this processor can run"))
+      .addOption(flag("--json", "one JSON object"))
+      .action(inspectFile)
+  );
 }
 
-async function inspectFile(file: string | undefined, options: Options): Promise<void> {
+async function inspectFile(file: string | undefined, _: Options, command: Command): Promise<void> {
+  const options = exclusive<Options>(command, ["model", "kernels"], file);
+  if (options.kernels && (file !== undefined || options.model !== undefined)) {
+    throw new UsageError("--kernels looks at the processor and takes no file");
+  }
+  if (file !== undefined && options.model !== undefined) {
+    throw new UsageError("give one file: as the argument, or with --model");
+  }
   const { inspect, kernels } = await import("@clutor/core");
   if (options.kernels) {
-    if (file !== undefined) throw new UsageError("--kernels looks at the processor and takes no file");
     const names = kernels();
     await write(options.json ? `${JSON.stringify({ kernels: names })}\n` : `${names.join("\n")}\n`);
     return;

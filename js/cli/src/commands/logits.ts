@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Command } from "commander";
-import { fileError, flag, integer, readText, UsageError } from "../flags.js";
+import { contextFlags, exclusive, fileError, flag, integer, readText, UsageError } from "../flags.js";
 import { type ComputeOptions, computeFlags, loadModel, statsFlag } from "../load.js";
 import { npy } from "../npy.js";
 import { printStats, statsJson } from "../streaming.js";
@@ -29,17 +29,18 @@ export function logitsCommand(): Command {
     .addOption(flag("--ids-file <file>", "file with token ids; - is standard input"))
     .addOption(flag("-o, --out <dir>", "folder for the files; made if it is missing").makeOptionMandatory())
     .addOption(flag("-b, --batch <n>", "tokens computed at once").argParser(integer(1)).default(512))
-    .addOption(flag("-c, --ctx <n>", "tokens of the context; 0: all").argParser(integer(0)))
     .addOption(statsFlag())
     .addOption(flag("--json", "one JSON object: files and shapes, the memory plan, the store of experts"));
+  contextFlags(command, "tokens of the context; 0: all", 0);
   return computeFlags(command, "f32").action(logits);
 }
 
-async function logits(options: Options): Promise<void> {
+async function logits(_: Options, command: Command): Promise<void> {
+  const options = exclusive<Options>(command, ["ids", "idsFile"]);
   const ids = await findIds(options);
   // Before the work, so that a folder that cannot be made costs nothing.
   await makeFolder(options.out).catch((error: unknown) => {
-    throw fileError(error, options.out);
+    throw fileError(error, options.out, "FILE_WRITE");
   });
   const model = await loadModel(options);
   try {
@@ -54,7 +55,7 @@ async function logits(options: Options): Promise<void> {
     try {
       for (const [name, tensor] of Object.entries(files)) await writeFile(join(options.out, name), npy(tensor));
     } catch (error) {
-      throw fileError(error, options.out);
+      throw fileError(error, options.out, "FILE_WRITE");
     }
     const stats = model.stats();
     if (options.stats) printStats(stats);

@@ -1,12 +1,12 @@
 import { Command } from "commander";
-import { flag, integer, readText } from "../flags.js";
+import { contextFlags, flag, integer, readText } from "../flags.js";
 import { type ComputeOptions, computeFlags, loadModel, statsFlag } from "../load.js";
 import { printStats, statsJson } from "../streaming.js";
 import { interrupt, write } from "../terminal.js";
 
 interface Options extends ComputeOptions {
   file: string;
-  ctx: number;
+  ctx?: number;
   batch: number;
   stats?: boolean;
   json?: boolean;
@@ -20,19 +20,21 @@ export function perplexityCommand(): Command {
         "(llama-perplexity scores only the second half of each window: its figures are lower.)",
     )
     .addOption(flag("-f, --file <text>", "file with the text; - is standard input").makeOptionMandatory())
-    .addOption(flag("-c, --ctx <n>", "tokens of a window").argParser(integer(2)).default(512))
     .addOption(flag("-b, --batch <n>", "tokens computed at once").argParser(integer(1)).default(512))
     .addOption(statsFlag())
     .addOption(flag("--json", "one JSON object: nll, perplexity, tokens, the memory plan, the store of experts"));
+  contextFlags(command, "tokens of a window; default: 512, or the model's context where that is less", 2);
   return computeFlags(command, "f32").action(perplexity);
 }
 
 async function perplexity(options: Options): Promise<void> {
   const text = await readText(options.file);
-  const model = await loadModel(options);
+  const { ctx = 512 } = options;
+  // Without the note about a context that is too long: it would be an error of `perplexity`, or make no difference.
+  const model = await loadModel({ ...options, ctx }, false);
   try {
     const score = await model.perplexity(text, {
-      window: options.ctx,
+      window: options.ctx ?? Math.min(ctx, model.info.contextLength),
       batch: options.batch,
       signal: interrupt.signal,
       onProgress: ({ done, total }) => {

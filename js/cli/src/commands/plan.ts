@@ -1,8 +1,8 @@
 import type { MemoryPlan } from "@clutor/core";
 import { Command } from "commander";
-import { flag, integer } from "../flags.js";
+import { contextFlags, flag } from "../flags.js";
 import { bytes, percent, table } from "../format.js";
-import { type ComputeOptions, computeFlags, loadOptions, modelPath } from "../load.js";
+import { type ComputeOptions, computeFlags, loadOptions, modelPath, noteContext } from "../load.js";
 import { write } from "../terminal.js";
 
 interface Options extends ComputeOptions {
@@ -16,14 +16,15 @@ export function planCommand(): Command {
       "Says without loading a model what would be kept in memory, how much of it would be streamed from the drive, and " +
         "the peak of memory to expect. Takes the flags of the other commands.",
     )
-    .addOption(flag("-c, --ctx <n>", "tokens that prompt and text may have; 0: all").argParser(integer(0)))
     .addOption(flag("--json", "one JSON object"));
+  contextFlags(command, "tokens that prompt and text may have; 0: all", 0);
   return computeFlags(command, "f16").action(plan);
 }
 
 async function plan(options: Options): Promise<void> {
   const { Model } = await import("@clutor/core");
   const found = await Model.plan(await modelPath(options.model), loadOptions(options));
+  noteContext(options.ctx, found.contextLength);
   await write(options.json ? `${JSON.stringify(found)}\n` : describe(found));
 }
 

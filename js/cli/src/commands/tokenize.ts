@@ -1,6 +1,6 @@
 import type { Tokenizer } from "@clutor/core";
 import { Command } from "commander";
-import { flag, modelFlag, readText, UsageError } from "../flags.js";
+import { exclusive, flag, modelFlag, readText, UsageError } from "../flags.js";
 import { modelPath } from "../load.js";
 import { interrupt, readStdin, stdinLines, write } from "../terminal.js";
 
@@ -23,12 +23,17 @@ export function tokenizeCommand(): Command {
     .addOption(flag("--decode", "ids to text"))
     .addOption(flag("--json", "one JSON object"))
     .addOption(
-      flag("--jsonl", 'lines {"text", "special"} or {"hex"} on stdin to lines {"ids"}; with --decode, the reverse'),
+      flag(
+        "--jsonl",
+        'lines {"text", "special"} or {"hex"} on stdin to lines {"ids"}; with --decode, the reverse; ' +
+          'a line that is wrong gives {"error"}, the others go on, and the exit code is 1',
+      ),
     )
     .action(tokenize);
 }
 
-async function tokenize(text: string | undefined, options: Options): Promise<void> {
+async function tokenize(text: string | undefined, _: Options, command: Command): Promise<void> {
+  const options = exclusive<Options>(command, ["file", "jsonl"], text);
   if (options.jsonl && (text !== undefined || options.file !== undefined)) {
     throw new UsageError("--jsonl reads standard input and takes neither text nor --file");
   }
