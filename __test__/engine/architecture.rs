@@ -22,7 +22,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("workload", &["store"]),
     (
         "node",
-        &["model", "generate", "gguf", "tokenizer", "sampling", "kernels", "quant", "experts", "routing", "store"],
+        &[
+            "model",
+            "generate",
+            "gguf",
+            "tokenizer",
+            "sampling",
+            "kernels",
+            "quant",
+            "experts",
+            "routing",
+            "store",
+            "guard",
+        ],
     ),
 ];
 
