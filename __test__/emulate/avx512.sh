@@ -1,14 +1,15 @@
 #!/bin/bash
 # Runs the kernel tests under Bochs, since few machines at hand have AVX-512.
 #
-#   __test__/emulate/avx512.sh TEST_BINARY [ARGUMENT...]
+#   __test__/emulate/avx512.sh [--with PATH]... TEST_BINARY [ARGUMENT...]
 #
 # For example, with the binary that `cargo test --lib --no-run` names:
 #
 #   __test__/emulate/avx512.sh target/debug/deps/clutor-0123456789abcdef kernels:: --test-threads=1
 #
-# Boots Debian's kernel on an emulated Ice Lake with an initial file system that holds nothing but the test binary, prints
-# what the tests print, and exits with their status; with 124 where nothing came back in TIMEOUT seconds (1200).
+# Boots Debian's kernel on an emulated Ice Lake with an initial file system that holds the test binary and the files and
+# folders given by --with, each at its absolute path; prints what the tests print, and exits with their status, or with 124
+# where nothing came back in TIMEOUT seconds (1200).
 # BOCHS names the emulator. One built without its debugger and with the `nogui` display is several times as fast:
 #   ./configure --enable-x86-64 --enable-cpu-level=6 --enable-avx --enable-evex --enable-all-optimizations \
 #     --disable-debugger --disable-plugins --disable-docbook --enable-pci --with-nogui
@@ -16,7 +17,14 @@ set -euo pipefail
 
 die() { echo "avx512.sh: $*" >&2; exit 2; }
 
-[ $# -ge 1 ] || die "usage: avx512.sh TEST_BINARY [ARGUMENT...]"
+with=()
+while [ "${1:-}" = --with ]; do
+  [ -e "${2:-}" ] || die "--with needs a file or folder; there is no '${2:-}'"
+  # As a test names it: no link is followed.
+  with+=("$(realpath -s "$2")")
+  shift 2
+done
+[ $# -ge 1 ] || die "usage: avx512.sh [--with PATH]... TEST_BINARY [ARGUMENT...]"
 binary=$(realpath "$1"); shift
 [ -x "$binary" ] || die "$binary is not an executable file"
 bochs=${BOCHS:-bochs}
@@ -57,6 +65,10 @@ strip -o "$run/root/test" "$binary"
   mkdir -p "$run/root$(dirname "$library")"
   cp -L "$library" "$run/root$library"
 done
+for path in "${with[@]}"; do
+  mkdir -p "$run/root$(dirname "$path")"
+  cp -aL "$path" "$run/root$(dirname "$path")/"
+done
 # Changing a terminal's settings waits until all has been sent.
 cat > "$run/root/init" <<INIT
 #!/bin/busybox sh
@@ -96,7 +108,7 @@ if "$bochs" --help 2>&1 | grep -q -e '-rc '; then
 fi
 cat > "$run/bochsrc" <<CONFIG
 display_library: $display
-megs: 256
+megs: 512
 cpu: model=corei7_icelake_u, count=1, ips=50000000, reset_on_triple_fault=0, ignore_bad_msrs=1
 romimage: file=$bios
 vgaromimage: file=$vga

@@ -18,11 +18,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store/policy", &[]),
     ("experts", &["gguf", "quant", "store"]),
     ("model", &["gguf", "quant", "kernels", "math", "routing", "experts", "store", "parallel", "tokenizer", "guard"]),
-    ("generate", &["model", "sampling", "tokenizer", "parallel", "routing"]),
+    ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard"]),
     ("workload", &["store"]),
     (
         "node",
-        &["model", "generate", "gguf", "tokenizer", "sampling", "kernels", "quant", "experts", "routing", "store"],
+        &[
+            "model",
+            "generate",
+            "gguf",
+            "tokenizer",
+            "sampling",
+            "kernels",
+            "quant",
+            "experts",
+            "routing",
+            "store",
+            "guard",
+        ],
     ),
 ];
 

@@ -160,25 +160,21 @@ fn a_full_context_is_a_clear_stop() {
     let answer = alone(&model, &ids, greedy(10_000));
     let outcome = answer.outcome();
     assert_eq!(outcome.reason, StopReason::Context);
-    // The last token needs no position of its own, for nothing is predicted from it.
-    assert_eq!(ids.len() + outcome.tokens, model.n_ctx() + 1);
+    assert_eq!(ids.len() + outcome.tokens, model.n_ctx());
 }
 
 #[test]
 fn a_prompt_that_cannot_be_read_is_refused_and_the_next_one_works() {
     let model = model();
     let mut scheduler = Scheduler::new(Arc::clone(&model));
-    let long = Answer::submit(&mut scheduler, &[5; 513], greedy(1));
-    assert_eq!(
-        long.error(),
-        "the prompt has 513 tokens, but the context holds 512; shorten it or ask for a longer context"
-    );
+    let long = Answer::submit(&mut scheduler, &[5; 512], greedy(1));
+    assert!(long.error().starts_with("the prompt has 512 tokens, but the context holds 512 with the answer"));
     assert!(Answer::submit(&mut scheduler, &[], greedy(1)).error().contains("empty"));
     assert!(Answer::submit(&mut scheduler, &[4096], greedy(1)).error().contains("4096"));
     let wrong = SamplingOptions { top_p: 2.0, ..SamplingOptions::default() };
     let wrong = GenerateOptions { sampling: wrong, ..greedy(1) };
     assert!(Answer::submit(&mut scheduler, &[5], wrong).error().contains("top_p"));
-    let full = Answer::submit(&mut scheduler, &[5; 512], greedy(3));
+    let full = Answer::submit(&mut scheduler, &[5; 511], greedy(3));
     run(&mut scheduler);
     assert_eq!((full.outcome().reason, full.outcome().tokens), (StopReason::Context, 1));
 }
@@ -247,4 +243,19 @@ fn a_prompt_that_goes_on_from_an_earlier_text_reads_only_what_is_new() {
     assert_eq!(second.outcome().reused_tokens, ids.len() + 9);
     let fresh = alone(&model, &longer, greedy(10));
     assert_eq!((fresh.outcome().reused_tokens, fresh.ids()), (0, second.ids()));
+}
+
+#[test]
+fn a_side_question_that_shares_the_first_words_costs_a_conversation_nothing() {
+    let model = model();
+    let long = prompt(&model, &FOX.repeat(8));
+    let mut scheduler = Scheduler::new(Arc::clone(&model));
+    Answer::submit(&mut scheduler, &long, greedy(1));
+    run(&mut scheduler);
+    let side = Answer::submit(&mut scheduler, &[&long[..3], &[7, 8, 9]].concat(), greedy(1));
+    Answer::submit(&mut scheduler, &long, greedy(0));
+    run(&mut scheduler);
+    let again = Answer::submit(&mut scheduler, &long, greedy(1));
+    run(&mut scheduler);
+    assert_eq!((side.outcome().reused_tokens, again.outcome().reused_tokens), (3, long.len() - 1));
 }

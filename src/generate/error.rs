@@ -11,9 +11,16 @@ pub enum GenerateError {
     EmptyPrompt,
 
     #[error(
-        "the prompt has {prompt_tokens} tokens, but the context holds {n_ctx}; shorten it or ask for a longer context"
+        "the prompt has {prompt_tokens} tokens, but the context holds {n_ctx} with the answer; shorten it or ask for a \
+         longer context"
     )]
     PromptTooLong { prompt_tokens: usize, n_ctx: usize },
+
+    #[error("a text of {tokens} tokens is longer than the context of {n_ctx}; shorten it or ask for a longer context")]
+    TextTooLong { tokens: usize, n_ctx: usize },
+
+    #[error("the logits of {tokens} tokens take {mib} MiB, more than this process may still use; give fewer tokens")]
+    TooLarge { tokens: usize, mib: u64 },
 
     #[error("a window of {window} tokens is too short to predict anything in; use 2 or more")]
     Window { window: usize },

@@ -1,8 +1,12 @@
 //! Runs a given text through a model: logits for comparison with other engines, and perplexity.
 
 use super::GenerateError;
+use crate::guard::Memory;
 use crate::model::{BatchToken, Model, RoutingObserver, Workspace};
 use crate::routing::Choice;
+
+/// Tokens of a pass at most, whatever batch is asked for: buffers grow with it, and beyond this nothing gets faster.
+const MAX_BATCH: usize = 4096;
 
 /// Everything that a model says about a text.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +41,7 @@ pub fn logits(
     progress: &mut dyn FnMut(usize),
 ) -> Result<Recording, GenerateError> {
     check_length(model, ids)?;
+    check_memory(model, ids)?;
     let config = model.config();
     let mut record = Recorder {
         n_layers: config.n_layers,
@@ -51,7 +56,7 @@ pub fn logits(
         },
     };
     let (mut workspace, mut sequence) = (Workspace::new(), model.new_sequence());
-    for chunk in ids.chunks(batch) {
+    for chunk in ids.chunks(batch.min(MAX_BATCH)) {
         let tokens = tokens(chunk, record.first, true);
         model.forward(&mut workspace, &mut [&mut sequence], &tokens, Some(&mut record), cancelled)?;
         record.recording.logits.extend_from_slice(workspace.logits());
@@ -102,8 +107,8 @@ pub fn perplexity(
     for (i, ids) in ids.chunks(window).enumerate().filter(|(_, ids)| ids.len() > 1) {
         check_length(model, ids)?;
         let mut sequence = model.new_sequence();
-        for (j, chunk) in ids.chunks(batch).enumerate() {
-            let first = j * batch;
+        for (j, chunk) in ids.chunks(batch.min(MAX_BATCH)).enumerate() {
+            let first = j * batch.min(MAX_BATCH);
             model.forward(&mut workspace, &mut [&mut sequence], &tokens(chunk, first, true), None, cancelled)?;
             let next = ids[first + 1..].iter();
             for (logits, &next) in workspace.logits().chunks_exact(model.vocab_size()).zip(next) {
@@ -120,7 +125,20 @@ pub fn perplexity(
 fn check_length(model: &Model, ids: &[u32]) -> Result<(), GenerateError> {
     match ids.len() {
         0 => Err(GenerateError::EmptyPrompt),
-        n if n > model.n_ctx() => Err(GenerateError::PromptTooLong { prompt_tokens: n, n_ctx: model.n_ctx() }),
+        n if n > model.n_ctx() => Err(GenerateError::TextTooLong { tokens: n, n_ctx: model.n_ctx() }),
+        _ => Ok(()),
+    }
+}
+
+/// An allocation that fails ends the process, and one that the system grants without having it ends it later.
+fn check_memory(model: &Model, ids: &[u32]) -> Result<(), GenerateError> {
+    let config = model.config();
+    let routed = config.n_layers * (config.n_experts + 2 * config.routing.n_used);
+    let bytes = (ids.len() as u64).saturating_mul(4 * (model.vocab_size() + routed) as u64);
+    match Memory::detect() {
+        Some(memory) if bytes > memory.available_bytes => {
+            Err(GenerateError::TooLarge { tokens: ids.len(), mib: bytes >> 20 })
+        }
         _ => Ok(()),
     }
 }

@@ -90,8 +90,7 @@ impl Generation {
         if prompt.is_empty() {
             return Err(GenerateError::EmptyPrompt);
         }
-        // A prompt that fills the context leaves no position for an answer, but its next token can be told.
-        if prompt.len() > n_ctx {
+        if prompt.len() >= n_ctx {
             return Err(GenerateError::PromptTooLong { prompt_tokens: prompt.len(), n_ctx });
         }
         Ok(Self {
@@ -140,7 +139,7 @@ impl Generation {
             Step::Last(Some(piece), StopReason::Stop)
         } else if self.answer_tokens() >= self.options.max_tokens {
             Step::Last(Some(piece), StopReason::MaxTokens)
-        } else if self.tokens.len() > model.n_ctx() {
+        } else if self.tokens.len() >= model.n_ctx() {
             Step::Last(Some(piece), StopReason::Context)
         } else {
             Step::Piece(piece)

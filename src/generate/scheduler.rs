@@ -34,8 +34,9 @@ pub enum Progress {
 
 /// Carries generations forward, all that can go on in one forward pass.
 ///
-/// A prompt is read in chunks, and tokens of other generations ride along. The key/value caches of texts that ended are
-/// kept for the next one that begins alike, the latest [`KEPT`] of them.
+/// A prompt is read in chunks that leave every other generation its share of a pass. The key/value caches of texts that
+/// ended are kept for the next one that begins alike: the latest [`KEPT`] of them, of together no more tokens than the
+/// context.
 #[derive(Debug)]
 pub struct Scheduler {
     model: Arc<Model>,
@@ -124,14 +125,13 @@ impl Scheduler {
 
     /// The generations that go on, as indices, and their next tokens.
     fn batch(&self) -> (Vec<usize>, Vec<BatchToken>) {
+        let left = |active: &Active| active.generation.tokens().len() - active.sequence.len();
+        let ready: Vec<usize> = (0..self.active.len()).filter(|&i| self.active[i].sink.has_room()).collect();
+        let shares = shares(&ready.iter().map(|&i| left(&self.active[i])).collect::<Vec<_>>(), BATCH_TOKENS);
         let (mut running, mut batch) = (Vec::new(), Vec::new());
-        for (i, active) in self.active.iter().enumerate().filter(|(_, active)| active.sink.has_room()) {
-            let tokens = active.generation.tokens();
-            let left = &tokens[active.sequence.len()..];
-            let n = left.len().min(BATCH_TOKENS.saturating_sub(batch.len()));
-            if n == 0 {
-                continue;
-            }
+        for (i, n) in ready.into_iter().zip(shares).filter(|(_, n)| *n > 0) {
+            let active = &self.active[i];
+            let left = &active.generation.tokens()[active.sequence.len()..];
             let sequence = running.len();
             batch.extend(left[..n].iter().enumerate().map(|(j, &id)| BatchToken {
                 sequence,
@@ -205,27 +205,58 @@ impl Scheduler {
             decode_us: micros(first, now),
         };
         let held = active.generation.tokens()[..active.sequence.len()].to_vec();
-        self.kept.push((held, active.sequence));
-        if self.kept.len() > KEPT {
+        if !held.is_empty() {
+            self.kept.push((held, active.sequence));
+        }
+        let tokens = |kept: &[(Vec<u32>, Sequence)]| kept.iter().map(|(held, _)| held.len()).sum::<usize>();
+        while self.kept.len() > KEPT || (self.kept.len() > 1 && tokens(&self.kept) > self.model.n_ctx()) {
             self.kept.remove(0);
         }
         active.sink.finish(Ok(outcome));
     }
 
-    /// The kept cache that has most of `prompt`'s beginning, cut to it, or an empty one.
+    /// A cache with as much of `prompt`'s beginning as a kept one has, or an empty one.
     ///
-    /// At least the last token is left to be run, for its logits are wanted. A cache that holds much more than the
-    /// common beginning is still the best one to cut: texts that branch off are cheaper to read than to keep.
+    /// At least the last token is left to be run, for its logits are wanted. A kept cache of which little serves, such
+    /// as a conversation's whose first words a side question shares, stays for its own text; what serves is copied.
     fn sequence_for(&mut self, prompt: &[u32]) -> Sequence {
         let common = |held: &[u32]| held.iter().zip(prompt).take_while(|(a, b)| a == b).count().min(prompt.len() - 1);
         let best = (0..self.kept.len()).max_by_key(|&i| common(&self.kept[i].0));
         match best.map(|i| (i, common(&self.kept[i].0))) {
-            Some((i, n)) if n > 0 => {
+            Some((i, n)) if n > 0 && 2 * n >= self.kept[i].0.len() => {
                 let (_, mut sequence) = self.kept.remove(i);
                 sequence.truncate(n);
                 sequence
             }
+            Some((i, n)) if n > 0 => self.kept[i].1.prefix(n),
             _ => self.model.new_sequence(),
         }
+    }
+}
+
+/// Divides the `room` of a pass among generations that have `left` tokens each to run: those that want less than an even
+/// share get what they want, and the others share the rest.
+fn shares(left: &[usize], mut room: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..left.len()).collect();
+    order.sort_by_key(|&i| left[i]);
+    let mut shares = vec![0; left.len()];
+    for (served, &i) in order.iter().enumerate() {
+        shares[i] = left[i].min(room.div_ceil(left.len() - served));
+        room -= shares[i];
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_prompt_leaves_the_others_their_share_of_a_pass() {
+        assert_eq!(shares(&[12_000, 3, 1], 512), [508, 3, 1]);
+        assert_eq!(shares(&[12_000, 9_000], 512), [256, 256]);
+        assert_eq!(shares(&[5, 5], 512), [5, 5]);
+        assert_eq!(shares(&[1; 600], 512).iter().sum::<usize>(), 512);
+        assert!(shares(&[], 512).is_empty());
     }
 }

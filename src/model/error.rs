@@ -87,6 +87,9 @@ pub enum ForwardError {
     #[error("position {pos} is beyond the context of {n_ctx} tokens; ask for a longer context or start anew")]
     ContextFull { pos: usize, n_ctx: usize },
 
+    #[error("there is no memory for the keys and values of {n_tokens} tokens; use a shorter text")]
+    Memory { n_tokens: usize },
+
     #[error(transparent)]
     Experts(ExpertsError),
 

@@ -43,7 +43,7 @@ impl Model {
     /// cancelled, or fails, leaves the sequences as they were.
     ///
     /// # Errors
-    /// Where a token id is unknown, the context is full, an expert cannot be read, or the pass is cancelled.
+    /// Where a token id is unknown, the context or the memory is full, an expert cannot be read, or the pass is cancelled.
     ///
     /// # Panics
     /// If a token's position does not follow its sequence.
@@ -57,7 +57,10 @@ impl Model {
     ) -> Result<(), ForwardError> {
         self.check(sequences, batch)?;
         let added = |i: usize| batch.iter().filter(|token| token.sequence == i).count();
-        sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.reserve(added(i)));
+        for (i, sequence) in sequences.iter_mut().enumerate() {
+            let n_tokens = sequence.len() + added(i);
+            sequence.reserve(added(i)).map_err(|_| ForwardError::Memory { n_tokens })?;
+        }
         self.pool.enter(|| {
             self.embed(workspace, batch);
             for layer in 0..self.config.n_layers {

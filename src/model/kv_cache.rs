@@ -2,6 +2,7 @@
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use std::collections::TryReserveError;
 
 /// Element type of a key/value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -43,17 +44,26 @@ impl Vectors {
         }
     }
 
-    fn resize(&mut self, len: usize, growth: usize) {
-        fn resize<T: Clone>(vectors: &mut Vec<T>, len: usize, growth: usize, zero: T) {
+    fn resize(&mut self, len: usize, growth: usize) -> Result<(), TryReserveError> {
+        fn resize<T: Clone>(vectors: &mut Vec<T>, len: usize, growth: usize, zero: T) -> Result<(), TryReserveError> {
             if len > vectors.capacity() {
                 let room = (len.div_ceil(growth) * growth).max(vectors.len() * 5 / 4);
-                vectors.reserve_exact(room - vectors.len());
+                vectors.try_reserve_exact(room - vectors.len())?;
             }
             vectors.resize(len, zero);
+            Ok(())
         }
         match self {
             Self::F16(vectors) => resize(vectors, len, growth, f16::ZERO),
             Self::F32(vectors) => resize(vectors, len, growth, 0.0),
+        }
+    }
+
+    /// A copy of the first `len` elements.
+    fn prefix(&self, len: usize) -> Self {
+        match self {
+            Self::F16(vectors) => Self::F16(vectors[..len].to_vec()),
+            Self::F32(vectors) => Self::F32(vectors[..len].to_vec()),
         }
     }
 
@@ -110,13 +120,27 @@ impl Sequence {
         &self.layers[layer]
     }
 
+    /// A copy of the first `len` positions, at most those held.
+    pub fn prefix(&self, len: usize) -> Self {
+        let len = len.min(self.len);
+        let copy = |layer: &LayerCache| LayerCache {
+            keys: layer.keys.prefix(len * self.kv_dim),
+            values: layer.values.prefix(len * self.kv_dim),
+        };
+        Self { layers: self.layers.iter().map(copy).collect(), kv_dim: self.kv_dim, len }
+    }
+
     /// Makes room for `n` more positions in every layer.
-    pub(super) fn reserve(&mut self, n: usize) {
+    ///
+    /// # Errors
+    /// Where there is no memory for them.
+    pub(super) fn reserve(&mut self, n: usize) -> Result<(), TryReserveError> {
         let (len, growth) = ((self.len + n) * self.kv_dim, GROWTH * self.kv_dim);
         for layer in &mut self.layers {
-            layer.keys.resize(len, growth);
-            layer.values.resize(len, growth);
+            layer.keys.resize(len, growth)?;
+            layer.values.resize(len, growth)?;
         }
+        Ok(())
     }
 
     /// Stores the key and the value of position `pos`, for which there is room.
@@ -138,7 +162,7 @@ mod tests {
     #[test]
     fn memory_grows_with_the_text_in_steps() {
         let mut sequence = Sequence::new(1, 4, CacheType::F32);
-        sequence.reserve(1);
+        sequence.reserve(1).unwrap();
         let Vectors::F32(keys) = &sequence.layer(0).keys else { unreachable!() };
         assert_eq!((keys.len(), keys.capacity()), (4, GROWTH * 4));
     }
@@ -146,10 +170,10 @@ mod tests {
     #[test]
     fn a_pass_that_was_not_committed_leaves_no_trace() {
         let mut sequence = Sequence::new(2, 2, CacheType::F16);
-        sequence.reserve(3);
+        sequence.reserve(3).unwrap();
         sequence.write(1, 0, &[1.0, 2.0], &[3.0, 4.0]);
         assert_eq!(sequence.len(), 0);
-        sequence.reserve(1);
+        sequence.reserve(1).unwrap();
         sequence.write(1, 0, &[5.0, 6.0], &[7.0, 8.0]);
         sequence.commit(1);
         let Vectors::F16(values) = &sequence.layer(1).values else { unreachable!() };
@@ -157,9 +181,22 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_is_a_copy_of_its_own() {
+        let mut sequence = Sequence::new(1, 2, CacheType::F32);
+        sequence.reserve(2).unwrap();
+        sequence.write(0, 0, &[1.0, 2.0], &[3.0, 4.0]);
+        sequence.commit(2);
+        let prefix = sequence.prefix(1);
+        sequence.write(0, 0, &[9.0, 9.0], &[9.0, 9.0]);
+        let Vectors::F32(keys) = &prefix.layer(0).keys else { unreachable!() };
+        assert_eq!((prefix.len(), keys.as_slice()), (1, &[1.0, 2.0][..]));
+        assert_eq!(sequence.prefix(9).len(), 2);
+    }
+
+    #[test]
     fn truncation_never_lengthens() {
         let mut sequence = Sequence::new(1, 2, CacheType::F16);
-        sequence.reserve(5);
+        sequence.reserve(5).unwrap();
         sequence.commit(5);
         sequence.truncate(9);
         assert_eq!(sequence.len(), 5);

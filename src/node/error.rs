@@ -82,7 +82,8 @@ fn code(error: &NodeError) -> &'static str {
         },
         NodeError::Generate(error) => match error {
             GenerateError::EmptyPrompt => "INVALID_PROMPT",
-            GenerateError::PromptTooLong { .. } => "PROMPT_TOO_LONG",
+            GenerateError::PromptTooLong { .. } | GenerateError::TextTooLong { .. } => "PROMPT_TOO_LONG",
+            GenerateError::TooLarge { .. } | GenerateError::Forward(ForwardError::Memory { .. }) => "OUT_OF_MEMORY",
             GenerateError::Window { .. } | GenerateError::Sampling(_) => "INVALID_OPTION",
             GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",

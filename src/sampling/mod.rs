@@ -120,11 +120,11 @@ impl Sampler {
         if penalty == 1.0 {
             return;
         }
-        let recent = &recent[recent.len().saturating_sub(self.options.repeat_last_n)..];
-        for (i, &id) in recent.iter().enumerate() {
-            if recent[..i].contains(&id) {
-                continue; // Once per token, however often it occurs.
-            }
+        // Once per token, however often it occurs.
+        let mut recent = recent[recent.len().saturating_sub(self.options.repeat_last_n)..].to_vec();
+        recent.sort_unstable();
+        recent.dedup();
+        for id in recent {
             if let Some(candidate) = self.candidates.get_mut(id as usize) {
                 let logit = candidate.logit;
                 candidate.logit = if logit <= 0.0 { logit * penalty } else { logit / penalty };

@@ -154,6 +154,8 @@ impl Store {
                     if let Some(found) = state.request(key, n_tokens) {
                         break found;
                     }
+                    // Whatever becomes of this call, others may have joined the reads that it has queued.
+                    self.shared.wake_readers();
                     if !state.has_unwanted_reads() {
                         return Err(StoreError::AllPinned { n_buffers: self.plan.n_buffers() });
                     }

@@ -3,9 +3,11 @@
 
 mod avx2;
 mod avx512;
+mod rows;
 mod unpack;
 
-use super::Kernels;
+use super::{Kernels, OutColumns};
+use crate::quant::{Column, WeightRows};
 
 /// The paths that this processor can run, in order of speed.
 pub(super) fn available() -> Vec<Box<dyn Kernels>> {
@@ -17,4 +19,28 @@ pub(super) fn available() -> Vec<Box<dyn Kernels>> {
         paths.push(Box::new(path));
     }
     paths
+}
+
+/// A product whose shapes have been checked.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    w: &'a WeightRows<'a>,
+    columns: &'a [Column<'a>],
+    out: &'a OutColumns<'a>,
+}
+
+impl<'a> Product<'a> {
+    /// Rows `first` to `first + R`; from `end` on the last one before it stands in, so that a group is always whole.
+    #[inline(always)]
+    fn rows<B: bytemuck::Pod, const R: usize>(&self, first: usize, end: usize) -> [&'a [B]; R] {
+        std::array::from_fn(|r| bytemuck::cast_slice(self.w.row((first + r).min(end - 1))))
+    }
+
+    /// Stores the values of rows `first ..` of column `j`, but for those from `end` on.
+    #[inline(always)]
+    fn store(&self, j: usize, first: usize, end: usize, values: &[f32]) {
+        for (row, value) in (first..end).zip(values) {
+            self.out.write(j, row, *value);
+        }
+    }
 }

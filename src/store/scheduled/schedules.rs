@@ -173,6 +173,23 @@ fn a_request_that_waits_for_room_is_woken_when_there_will_be_none() {
 }
 
 #[test]
+fn a_read_queued_by_a_request_that_failed_is_done_for_those_who_joined_it() {
+    let run = || {
+        let store = Arc::new(store(Unsteady { failures_in_100: 0, panics_in_100: 0 }, 1, 0, 1));
+        // All buffers but one, for which the two below compete.
+        let tickets = store.request_all(0, &[0, 1, 2]).unwrap();
+        for ticket in &tickets {
+            store.wait(ticket, &|| false).unwrap();
+        }
+        let requests = Arc::clone(&store);
+        let refused = thread::spawn(move || requests.request_all(0, &[4, 5]).map(drop));
+        use_one(&store, 4);
+        refused.join().unwrap().unwrap_err();
+    };
+    shuttle::check_random(run, SCHEDULES);
+}
+
+#[test]
 fn a_store_is_dropped_with_reads_and_tickets_outstanding() {
     let run = || {
         let store = store(Unsteady { failures_in_100: 10, panics_in_100: 0 }, 2, 1, 2);

@@ -287,7 +287,10 @@ fn a_warm_start_reads_behind_everything_else_and_is_not_cancelled_as_a_prefetch(
     for ticket in [&wanted, &also_wanted, &warm] {
         check(&store, ticket).unwrap();
     }
-    assert_eq!(store.request(1, 1).unwrap().served(), Served::Hit);
+    let first = store.request(1, 1).unwrap();
+    assert_eq!(first.served(), Served::Hit);
+    check(&store, &first).unwrap();
+    drop(first);
     assert_eq!(store.request(1, 3).unwrap().served(), Served::Miss);
 }
 

@@ -7,9 +7,9 @@ mod blocks_32;
 mod numbers;
 mod quantize;
 mod reduce;
-mod tiles_256;
 
 use super::super::{Kernels, OutColumns, assert_shapes, scalar};
+use super::Product;
 use crate::math;
 use crate::quant::blocks::*;
 use crate::quant::{Activations, Column, ColumnMut, TensorType, WeightRows};
@@ -24,30 +24,6 @@ impl Avx2 {
     pub(super) fn detect() -> Option<Self> {
         let has_all = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         (has_all && is_x86_feature_detected!("f16c")).then_some(Self(()))
-    }
-}
-
-/// A product whose shapes have been checked.
-#[derive(Clone, Copy)]
-struct Product<'a> {
-    w: &'a WeightRows<'a>,
-    columns: &'a [Column<'a>],
-    out: &'a OutColumns<'a>,
-}
-
-impl<'a> Product<'a> {
-    /// Rows `first` to `first + R`; from `end` on the last one before it stands in, so that a group is always whole.
-    #[inline(always)]
-    fn rows<B: bytemuck::Pod, const R: usize>(&self, first: usize, end: usize) -> [&'a [B]; R] {
-        std::array::from_fn(|r| bytemuck::cast_slice(self.w.row((first + r).min(end - 1))))
-    }
-
-    /// Stores the values of rows `first ..` of column `j`, but for those from `end` on.
-    #[inline(always)]
-    fn store(&self, j: usize, first: usize, end: usize, values: &[f32]) {
-        for (row, value) in (first..end).zip(values) {
-            self.out.write(j, row, *value);
-        }
     }
 }
 

@@ -1,93 +1,56 @@
-//! Products of 32 quants, and sums of several vectors' lanes at once.
+//! Products of quants without VNNI, and the turning of eight rows.
 
+use super::super::rows::Multiply;
+use super::super::rows::reduce::{fold_halves, pairs, sums_of_eight};
 use super::super::unpack::Quants;
 use std::arch::x86_64::*;
 
-/// Products of 32 quants and 32 activations, added in pairs to 16-bit lanes.
-///
-/// No pair overflows: a signed quant is at least -128 and an activation within 127 of zero, so a pair is at most
-/// 2 · 128 · 127 = 32512; unsigned quants are below 64.
-#[inline(always)]
-pub(super) unsafe fn pairs(kind: Quants, quants: __m256i, x: __m256i) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe {
+/// Multiplication in pairs of 8-bit lanes to 16-bit ones, and of those to 32-bit ones.
+pub(super) struct InPairs;
+
+impl Multiply for InPairs {
+    #[inline(always)]
+    unsafe fn add_pairs(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)) }
+    }
+
+    fn offset(kind: Quants) -> i32 {
         match kind {
-            Quants::Above(_) => _mm256_maddubs_epi16(quants, x),
-            // The first operand must be unsigned: its signs move to the second.
-            Quants::Signed => _mm256_maddubs_epi16(_mm256_abs_epi8(quants), _mm256_sign_epi8(x, quants)),
+            Quants::Above(offset) => i32::from(offset),
+            Quants::Signed => 0,
         }
     }
-}
 
-/// Interleaves and adds: `a0 b0 a1 b1 | ..` of pairs of 32-bit lanes of `a` and `b`, two lanes each.
-#[inline(always)]
-unsafe fn fold_two(a: __m256i, b: __m256i) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe { _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)) }
-}
-
-/// As [`fold_two`] for lanes of 64 bits.
-#[inline(always)]
-unsafe fn fold_four(a: __m256i, b: __m256i) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe { _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)) }
-}
-
-/// As [`fold_two`] for halves of 128 bits.
-#[inline(always)]
-unsafe fn fold_halves(a: __m256i, b: __m256i) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe { _mm256_add_epi32(_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)) }
-}
-
-/// Sums of the 32-bit lanes of four vectors, twice: `s0 s1 s2 s3 s0 s1 s2 s3`.
-#[inline(always)]
-pub(super) unsafe fn sums_of_four(v: [__m256i; 4]) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe {
-        let sums = fold_four(fold_two(v[0], v[1]), fold_two(v[2], v[3]));
-        _mm256_add_epi32(sums, _mm256_permute2x128_si256::<0x01>(sums, sums))
-    }
-}
-
-/// Sums of the 32-bit lanes of eight vectors: `a0 b0 a1 b1 a2 b2 a3 b3`.
-#[inline(always)]
-pub(super) unsafe fn sums_of_four_and_four(a: [__m256i; 4], b: [__m256i; 4]) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe {
-        let low = fold_four(fold_two(a[0], b[0]), fold_two(a[1], b[1]));
-        let high = fold_four(fold_two(a[2], b[2]), fold_two(a[3], b[3]));
-        fold_halves(low, high)
-    }
-}
-
-/// Sums of the 16-bit lanes of eight vectors of pairs, as 32-bit lanes in order.
-///
-/// Where `small` says that four pairs fit 16 bits, lanes are widened after they have been added fourfold and not before:
-/// two multiplications in place of eight.
-#[inline(always)]
-pub(super) unsafe fn sums_of_eight(v: [__m256i; 8], small: bool) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe {
-        let one = _mm256_set1_epi16(1);
-        let (low, high);
-        if small {
+    #[inline(always)]
+    unsafe fn sums_of_products(kind: Quants, rows: [__m256i; 8], x: __m256i) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            let one = _mm256_set1_epi16(1);
+            let mut v = rows;
+            for v in &mut v {
+                *v = pairs(kind, *v, x);
+            }
+            if kind == Quants::Signed {
+                for v in &mut v {
+                    *v = _mm256_madd_epi16(*v, one);
+                }
+                return sums_of_eight(v);
+            }
+            // Four pairs of quants below 32 fit 16 bits: lanes are widened after they have been added fourfold and not
+            // before, two multiplications in place of eight.
             let [a, b] = [narrow_fold(v[0], v[1]), narrow_fold(v[2], v[3])];
             let [c, d] = [narrow_fold(v[4], v[5]), narrow_fold(v[6], v[7])];
-            low = _mm256_madd_epi16(_mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)), one);
-            high = _mm256_madd_epi16(_mm256_add_epi16(_mm256_unpacklo_epi64(c, d), _mm256_unpackhi_epi64(c, d)), one);
-        } else {
-            let a = fold_two(_mm256_madd_epi16(v[0], one), _mm256_madd_epi16(v[1], one));
-            let b = fold_two(_mm256_madd_epi16(v[2], one), _mm256_madd_epi16(v[3], one));
-            let c = fold_two(_mm256_madd_epi16(v[4], one), _mm256_madd_epi16(v[5], one));
-            let d = fold_two(_mm256_madd_epi16(v[6], one), _mm256_madd_epi16(v[7], one));
-            (low, high) = (fold_four(a, b), fold_four(c, d));
+            let low =
+                _mm256_madd_epi16(_mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)), one);
+            let high =
+                _mm256_madd_epi16(_mm256_add_epi16(_mm256_unpacklo_epi64(c, d), _mm256_unpackhi_epi64(c, d)), one);
+            fold_halves(low, high)
         }
-        fold_halves(low, high)
     }
 }
 
-/// As [`fold_two`] on pairs of 16-bit lanes.
+/// As [`fold_two`](super::super::rows::reduce::fold_two) on pairs of 16-bit lanes.
 #[inline(always)]
 unsafe fn narrow_fold(a: __m256i, b: __m256i) -> __m256i {
     // SAFETY: the caller has AVX2.

@@ -1,151 +1,16 @@
 //! Products of the K-quants and the other types with blocks of 256.
 
-use super::super::unpack::{Unpack256, prefetch};
+use super::super::rows;
+use super::super::unpack::{Unpack256, even_odd, prefetch};
 use super::Product;
-use super::lanes::{ROWS, add_products, offset, to_array, transpose, unsigned, widen_halves};
+use super::lanes::{ROWS, add_products, offset, to_array, transpose, unsigned};
+use super::multiply::Vnni;
 use crate::quant::Column;
-use crate::quant::blocks::*;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Columns that share an unpacked group; their sums lie on the stack.
 const COLUMNS: usize = 64;
-
-/// The scales of a block, in the order of its elements.
-pub(super) trait Scaled: Unpack256 {
-    /// True where each 16 elements have a scale of their own, false where 32 share one.
-    const BY_16: bool;
-
-    /// Integer scale of each 16 elements.
-    fn scales(&self) -> [i8; 16];
-
-    /// Integer minimum of each 16 elements, subtracted; only asked for where the format has them.
-    fn mins(&self) -> [u8; 16] {
-        [0; 16]
-    }
-
-    /// Scale of the scales and scale of the minimums, f16.
-    fn factors(&self) -> ([u8; 2], [u8; 2]);
-}
-
-impl Scaled for BlockQ2K {
-    const BY_16: bool = true;
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 16] {
-        self.scales.map(|byte| (byte & 0x0f) as i8)
-    }
-
-    #[inline(always)]
-    fn mins(&self) -> [u8; 16] {
-        self.scales.map(|byte| byte >> 4)
-    }
-
-    #[inline(always)]
-    fn factors(&self) -> ([u8; 2], [u8; 2]) {
-        (self.d, self.dmin)
-    }
-}
-
-impl Scaled for BlockQ3K {
-    const BY_16: bool = true;
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 16] {
-        self.raw_scales().map(|scale| scale as i8 - 32)
-    }
-
-    #[inline(always)]
-    fn factors(&self) -> ([u8; 2], [u8; 2]) {
-        (self.d, [0; 2])
-    }
-}
-
-impl Scaled for BlockQ4K {
-    const BY_16: bool = false;
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 16] {
-        twice(scales_and_mins(&self.scales).0).map(|scale| scale as i8)
-    }
-
-    #[inline(always)]
-    fn mins(&self) -> [u8; 16] {
-        twice(scales_and_mins(&self.scales).1)
-    }
-
-    #[inline(always)]
-    fn factors(&self) -> ([u8; 2], [u8; 2]) {
-        (self.d, self.dmin)
-    }
-}
-
-impl Scaled for BlockQ5K {
-    const BY_16: bool = false;
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 16] {
-        twice(scales_and_mins(&self.scales).0).map(|scale| scale as i8)
-    }
-
-    #[inline(always)]
-    fn mins(&self) -> [u8; 16] {
-        twice(scales_and_mins(&self.scales).1)
-    }
-
-    #[inline(always)]
-    fn factors(&self) -> ([u8; 2], [u8; 2]) {
-        (self.d, self.dmin)
-    }
-}
-
-impl Scaled for BlockQ6K {
-    const BY_16: bool = true;
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 16] {
-        self.scales
-    }
-
-    #[inline(always)]
-    fn factors(&self) -> ([u8; 2], [u8; 2]) {
-        (self.d, [0; 2])
-    }
-}
-
-impl Scaled for BlockIq4Xs {
-    const BY_16: bool = false;
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 16] {
-        twice(self.unpacked_scales())
-    }
-
-    #[inline(always)]
-    fn factors(&self) -> ([u8; 2], [u8; 2]) {
-        (self.d, [0; 2])
-    }
-}
-
-impl Scaled for BlockIq3S {
-    const BY_16: bool = false;
-
-    #[inline(always)]
-    fn scales(&self) -> [i8; 16] {
-        twice(self.unpacked_scales())
-    }
-
-    #[inline(always)]
-    fn factors(&self) -> ([u8; 2], [u8; 2]) {
-        (self.d, [0; 2])
-    }
-}
-
-/// Each of eight numbers for two runs of 16.
-#[inline(always)]
-fn twice<T: Copy>(x: [T; 8]) -> [T; 16] {
-    std::array::from_fn(|i| x[i / 2])
-}
 
 /// Sums of 16 rows and one column.
 #[derive(Clone, Copy)]
@@ -157,7 +22,11 @@ struct Sums {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-pub(super) fn matmul<B: Scaled>(product: Product<'_>, rows: Range<usize>) {
+pub(super) fn matmul<B: Unpack256>(product: Product<'_>, rows: Range<usize>) {
+    if let [x] = product.columns {
+        // SAFETY: this function has the features.
+        return unsafe { rows::blocks_256::matmul::<Vnni, B>(product, rows, x) };
+    }
     for first in rows.clone().step_by(ROWS) {
         let group: [&[B]; ROWS] = product.rows(first, rows.end);
         for start in (0..product.columns.len()).step_by(COLUMNS) {
@@ -168,7 +37,7 @@ pub(super) fn matmul<B: Scaled>(product: Product<'_>, rows: Range<usize>) {
 
 /// Products of 16 rows and up to [`COLUMNS`] columns from `start` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn add_columns<B: Scaled>(product: Product<'_>, rows: &[&[B]; ROWS], start: usize, first: usize, end: usize) {
+fn add_columns<B: Unpack256>(product: Product<'_>, rows: &[&[B]; ROWS], start: usize, first: usize, end: usize) {
     let n_blocks = product.w.cols() / 256;
     let columns = &product.columns[start..product.columns.len().min(start + COLUMNS)];
     let zero = _mm512_setzero_ps();
@@ -179,16 +48,16 @@ fn add_columns<B: Scaled>(product: Product<'_>, rows: &[&[B]; ROWS], start: usiz
         for block in blocks {
             prefetch(block, ROWS * n_blocks * size_of::<B>());
         }
-        let scales = pairs_of_scales(&blocks);
-        add_group::<B, 0>(&blocks, scales[0], columns, i, sums);
-        add_group::<B, 1>(&blocks, scales[1], columns, i, sums);
-        add_group::<B, 2>(&blocks, scales[2], columns, i, sums);
-        add_group::<B, 3>(&blocks, scales[3], columns, i, sums);
-        add_group::<B, 4>(&blocks, scales[4], columns, i, sums);
-        add_group::<B, 5>(&blocks, scales[5], columns, i, sums);
-        add_group::<B, 6>(&blocks, scales[6], columns, i, sums);
-        add_group::<B, 7>(&blocks, scales[7], columns, i, sums);
-        add_floats(&blocks, columns, i, sums);
+        let scales = Scales::new(&blocks);
+        add_group::<B, 0>(&blocks, &scales, columns, i, sums);
+        add_group::<B, 1>(&blocks, &scales, columns, i, sums);
+        add_group::<B, 2>(&blocks, &scales, columns, i, sums);
+        add_group::<B, 3>(&blocks, &scales, columns, i, sums);
+        add_group::<B, 4>(&blocks, &scales, columns, i, sums);
+        add_group::<B, 5>(&blocks, &scales, columns, i, sums);
+        add_group::<B, 6>(&blocks, &scales, columns, i, sums);
+        add_group::<B, 7>(&blocks, &scales, columns, i, sums);
+        add_floats::<B>(&scales, columns, i, sums);
     }
     for (j, sums) in sums.iter().enumerate() {
         let values = if B::HAS_MIN { _mm512_sub_ps(sums.total, sums.min_total) } else { sums.total };
@@ -199,9 +68,9 @@ fn add_columns<B: Scaled>(product: Product<'_>, rows: &[&[B]; ROWS], start: usiz
 /// Adds the integer products of group `J` of 32 elements of block `i`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn add_group<B: Scaled, const J: usize>(
+fn add_group<B: Unpack256, const J: usize>(
     blocks: &[&B; ROWS],
-    scales: __m512i,
+    scales: &Scales,
     columns: &[Column<'_>],
     i: usize,
     sums: &mut [Sums],
@@ -212,20 +81,19 @@ fn add_group<B: Scaled, const J: usize>(
         *quants = unsigned(B::QUANTS, unsafe { block.group::<J>() });
     }
     let quants = transpose(&quants);
-    // The two 16-bit halves of a lane, with their signs: the scales of the first and of the last 16 elements.
-    let (low, high) = (_mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(scales)), _mm512_srai_epi32::<16>(scales));
+    let (first_scale, second_scale) = (half::<J>(scales.integers[J / 2]), half::<J>(scales.integers[4 + J / 2]));
     for (x, sums) in columns.iter().zip(sums) {
         let activations: &[[u8; 4]; 8] = bytemuck::cast_ref(&x.quants.as_chunks::<32>().0[8 * i + J]);
         let [a, b] = x.sums.as_chunks::<2>().0[8 * i + J].map(|sum| -offset(B::QUANTS) * i32::from(sum));
-        let products = if B::BY_16 {
+        let products = if B::SCALE_BY_16 {
             let [first, second] = halves(&quants);
             let [x_first, x_second] = halves(activations);
             _mm512_add_epi32(
-                _mm512_mullo_epi32(low, add_products(a, first, x_first)),
-                _mm512_mullo_epi32(high, add_products(b, second, x_second)),
+                _mm512_mullo_epi32(first_scale, add_products(a, first, x_first)),
+                _mm512_mullo_epi32(second_scale, add_products(b, second, x_second)),
             )
         } else {
-            _mm512_mullo_epi32(high, add_products(a + b, &quants, activations))
+            _mm512_mullo_epi32(first_scale, add_products(a + b, &quants, activations))
         };
         sums.integers = _mm512_add_epi32(sums.integers, products);
     }
@@ -237,55 +105,86 @@ fn halves<T>(x: &[T; 8]) -> [&[T; 4]; 2] {
     [first, second].map(|half| half.first_chunk().expect("half of eight is four"))
 }
 
+/// The even 16-bit half of each lane where `J` is even, else the odd one, with its sign.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn half<const J: usize>(pairs: __m512i) -> __m512i {
+    let upper = if J.is_multiple_of(2) { _mm512_slli_epi32::<16>(pairs) } else { pairs };
+    _mm512_srai_epi32::<16>(upper)
+}
+
 /// Adds block `i`, whose integers have been summed, to the float sums, and begins the next block's integers at zero.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn add_floats<B: Scaled>(blocks: &[&B; ROWS], columns: &[Column<'_>], i: usize, sums: &mut [Sums]) {
-    // Loops, as the closure of a `map` is not inlined into a function with features of its own.
-    let mut factors = [[[0; 2]; ROWS]; 2];
-    for (r, block) in blocks.iter().enumerate() {
-        (factors[0][r], factors[1][r]) = block.factors();
-    }
-    let [scales, min_scales] = [widen_halves(&factors[0]), widen_halves(&factors[1])];
-    let mins = if B::HAS_MIN { pairs_of_mins(blocks) } else { [_mm512_setzero_si512(); 8] };
+fn add_floats<B: Unpack256>(scales: &Scales, columns: &[Column<'_>], i: usize, sums: &mut [Sums]) {
     for (x, sums) in columns.iter().zip(sums) {
         let x_scale = _mm512_set1_ps(x.scales[i]);
-        let factors = _mm512_mul_ps(scales, x_scale);
+        let factors = _mm512_mul_ps(scales.factors, x_scale);
         sums.total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(sums.integers), sums.total);
         sums.integers = _mm512_setzero_si512();
         if B::HAS_MIN {
+            let mut x_sums = [0i32; 8];
+            // SAFETY: the array is as long as the vector, and this function has AVX2.
+            unsafe { _mm256_storeu_si256(x_sums.as_mut_ptr().cast(), even_odd(&x.sums.as_chunks().0[i])) };
             let mut integers = _mm512_setzero_si512();
-            for (mins, x_sums) in mins.iter().zip(&x.sums.as_chunks::<2>().0[8 * i..8 * (i + 1)]) {
-                let [low, high] = x_sums.map(|sum| sum as u16);
-                let x_sums = _mm512_set1_epi32((u32::from(low) | u32::from(high) << 16) as i32);
-                integers = _mm512_dpwssd_epi32(integers, *mins, x_sums);
+            for (mins, x_sums) in scales.mins.iter().zip(x_sums) {
+                integers = _mm512_dpwssd_epi32(integers, *mins, _mm512_set1_epi32(x_sums));
             }
-            let factors = _mm512_mul_ps(min_scales, x_scale);
+            let factors = _mm512_mul_ps(scales.min_factors, x_scale);
             sums.min_total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(integers), sums.min_total);
         }
     }
 }
 
-/// Scales of 16 rows as pairs of 16-bit lanes: vector `j` holds those of group `j` of 32 elements.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn pairs_of_scales<B: Scaled>(blocks: &[&B; ROWS]) -> [__m512i; 8] {
-    let mut rows = [_mm256_setzero_si256(); ROWS];
-    for (row, block) in rows.iter_mut().zip(blocks) {
-        // SAFETY: the array is 16 bytes.
-        *row = _mm256_cvtepi8_epi16(unsafe { _mm_loadu_si128(block.scales().as_ptr().cast()) });
-    }
-    transpose(&rows)
+/// Scales of a block of 16 rows, a lane each.
+struct Scales {
+    /// Pairs of 16-bit scales in the order of [`Scales`](super::super::unpack::Scales): vector `k` holds scales `4 k` and `4 k + 2`, vector
+    /// `4 + k` those after them.
+    integers: [__m512i; 8],
+    /// Minimums in the same order, where the format has them.
+    mins: [__m512i; 8],
+    factors: __m512,
+    min_factors: __m512,
 }
 
-/// As [`pairs_of_scales`], of minimums.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn pairs_of_mins<B: Scaled>(blocks: &[&B; ROWS]) -> [__m512i; 8] {
-    let mut rows = [_mm256_setzero_si256(); ROWS];
-    for (row, block) in rows.iter_mut().zip(blocks) {
-        // SAFETY: the array is 16 bytes.
-        *row = _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(block.mins().as_ptr().cast()) });
+impl Scales {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    fn new<B: Unpack256>(blocks: &[&B; ROWS]) -> Self {
+        let mut integers = [_mm256_setzero_si256(); ROWS];
+        let mut mins = integers;
+        let mut fours = [_mm256_setzero_ps(); 4];
+        for (i, blocks) in blocks.as_chunks::<4>().0.iter().enumerate() {
+            // SAFETY: this function has AVX2 and F16C.
+            let (scales, factors) = unsafe { B::scales(*blocks) };
+            fours[i] = factors;
+            for (r, scales) in scales.iter().enumerate() {
+                integers[4 * i + r] = scales.scales;
+                mins[4 * i + r] = scales.sum_factors;
+            }
+        }
+        let join = _mm512_castps256_ps512;
+        let (low, high) =
+            (_mm512_insertf32x8::<1>(join(fours[0]), fours[1]), _mm512_insertf32x8::<1>(join(fours[2]), fours[3]));
+        let zero = _mm512_setzero_si512();
+        if B::HAS_MIN {
+            // Scales and those of the minimums take turns.
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+            Self {
+                integers: transpose(&integers),
+                mins: transpose(&mins),
+                factors: _mm512_permutex2var_ps(low, even, high),
+                min_factors: _mm512_permutex2var_ps(low, odd, high),
+            }
+        } else {
+            // Each four lanes come twice.
+            Self {
+                integers: transpose(&integers),
+                mins: [zero; 8],
+                factors: _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high),
+                min_factors: _mm512_castsi512_ps(zero),
+            }
+        }
     }
-    transpose(&rows)
 }

@@ -1,8 +1,10 @@
 //! Products of the types with blocks of 32.
 
+use super::super::rows;
 use super::super::unpack::{Unpack32, prefetch};
 use super::Product;
 use super::lanes::{ROWS, add_products, offset, to_array, transpose, unsigned};
+use super::multiply::Vnni;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -11,6 +13,10 @@ const COLUMNS: usize = 64;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 pub(super) fn matmul<B: Unpack32>(product: Product<'_>, rows: Range<usize>) {
+    if let [x] = product.columns {
+        // SAFETY: this function has the features.
+        return unsafe { rows::blocks_32::matmul::<Vnni, B>(product, rows, x) };
+    }
     for first in rows.clone().step_by(ROWS) {
         let group: [&[B]; ROWS] = product.rows(first, rows.end);
         for start in (0..product.columns.len()).step_by(COLUMNS) {

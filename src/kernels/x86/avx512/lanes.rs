@@ -75,14 +75,6 @@ pub(super) fn add_products<const N: usize>(start: i32, quants: &[__m512i; N], x:
     _mm512_add_epi32(sums[0], sums[1])
 }
 
-/// Widens 16 halves given by their bytes.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-pub(super) fn widen_halves(halves: &[[u8; 2]; ROWS]) -> __m512 {
-    // SAFETY: the array is 32 bytes.
-    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(halves.as_ptr().cast()) })
-}
-
 /// The lanes as an array.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]

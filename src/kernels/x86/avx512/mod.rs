@@ -1,15 +1,18 @@
 //! AVX-512 with VNNI: Intel since Ice Lake (2019), AMD since Zen 4 (2022).
 //!
-//! Sixteen rows lie in the 16 lanes of a register, so that nothing is summed across lanes: four quants of each row are
-//! one vector, and one instruction multiplies them with the same four activations and adds. Functions whose time is not
-//! spent there are those of AVX2, which gives the same bits.
+//! For several columns, sixteen rows lie in the 16 lanes of a register, so that nothing is summed across lanes: four quants
+//! of each row are one vector, and one instruction multiplies them with the same four activations and adds. One column does
+//! not repay the turning of rows into lanes: see [`rows`](super::rows). Functions whose time is not spent there are those of
+//! AVX2, which gives the same bits.
 
 mod blocks_256;
 mod blocks_32;
 mod lanes;
+mod multiply;
 mod numbers;
 
 use super::super::{Kernels, OutColumns, assert_shapes};
+use super::Product;
 use super::avx2::Avx2;
 use crate::quant::blocks::*;
 use crate::quant::{Activations, Column, ColumnMut, TensorType, WeightRows};
@@ -31,30 +34,6 @@ impl Avx512Vnni {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vnni");
         has_all.then_some(Self { avx2 })
-    }
-}
-
-/// A product whose shapes have been checked.
-#[derive(Clone, Copy)]
-struct Product<'a> {
-    w: &'a WeightRows<'a>,
-    columns: &'a [Column<'a>],
-    out: &'a OutColumns<'a>,
-}
-
-impl<'a> Product<'a> {
-    /// Rows `first` to `first + R`; from `end` on the last one before it stands in, so that a group is always whole.
-    #[inline(always)]
-    fn rows<B: bytemuck::Pod, const R: usize>(&self, first: usize, end: usize) -> [&'a [B]; R] {
-        std::array::from_fn(|r| bytemuck::cast_slice(self.w.row((first + r).min(end - 1))))
-    }
-
-    /// Stores the values of rows `first ..` of column `j`, but for those from `end` on.
-    #[inline(always)]
-    fn store(&self, j: usize, first: usize, end: usize, values: &[f32]) {
-        for (row, value) in (first..end).zip(values) {
-            self.out.write(j, row, *value);
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::arch::x86_64::*;
 
 impl Unpack256 for BlockQ2K {
     const QUANTS: Quants = Quants::Above(0);
+    const SCALE_BY_16: bool = true;
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
@@ -27,6 +28,7 @@ impl Unpack256 for BlockQ2K {
 
 impl Unpack256 for BlockQ3K {
     const QUANTS: Quants = Quants::Above(4);
+    const SCALE_BY_16: bool = true;
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
@@ -50,6 +52,7 @@ impl Unpack256 for BlockQ3K {
 
 impl Unpack256 for BlockQ4K {
     const QUANTS: Quants = Quants::Above(0);
+    const SCALE_BY_16: bool = false;
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
@@ -66,6 +69,7 @@ impl Unpack256 for BlockQ4K {
 
 impl Unpack256 for BlockQ5K {
     const QUANTS: Quants = Quants::Above(0);
+    const SCALE_BY_16: bool = false;
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
@@ -85,6 +89,7 @@ impl Unpack256 for BlockQ5K {
 
 impl Unpack256 for BlockQ6K {
     const QUANTS: Quants = Quants::Above(32);
+    const SCALE_BY_16: bool = true;
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
@@ -116,6 +121,7 @@ impl Unpack256 for BlockQ6K {
 
 impl Unpack256 for BlockIq4Xs {
     const QUANTS: Quants = Quants::Signed;
+    const SCALE_BY_16: bool = false;
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
@@ -136,6 +142,7 @@ impl Unpack256 for BlockIq4Xs {
 
 impl Unpack256 for BlockIq3S {
     const QUANTS: Quants = Quants::Above(15);
+    const SCALE_BY_16: bool = false;
 
     #[inline(always)]
     unsafe fn group<const J: usize>(&self) -> __m256i {
@@ -224,7 +231,7 @@ unsafe fn q2_k_scales(bytes: &[u8; 16]) -> Scales {
     unsafe {
         let (both, mask) = (even_odd_bytes(bytes), _mm_set1_epi8(0x0f));
         let mins = _mm_and_si128(_mm_srli_epi16::<4>(both), mask);
-        Scales::new(_mm256_cvtepu8_epi16(_mm_and_si128(both, mask)), _mm256_cvtepu8_epi16(mins))
+        Scales { scales: _mm256_cvtepu8_epi16(_mm_and_si128(both, mask)), sum_factors: _mm256_cvtepu8_epi16(mins) }
     }
 }
 
@@ -234,7 +241,7 @@ unsafe fn offset_scales<const OFFSET: i16>(scales: &[i8; 16]) -> Scales {
     // SAFETY: the caller has AVX2.
     unsafe {
         let scales = _mm256_cvtepi8_epi16(even_odd_bytes(bytemuck::cast_ref(scales)));
-        Scales::new(scales, _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)))
+        Scales { scales, sum_factors: _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)) }
     }
 }
 
@@ -245,7 +252,7 @@ unsafe fn eight_scales<const OFFSET: i16>(scales: [i8; 8]) -> Scales {
     unsafe {
         let scales = i64::from_le_bytes(scales.map(|scale| scale as u8));
         let scales = _mm256_cvtepi8_epi16(_mm_set1_epi64x(scales));
-        Scales::new(scales, _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)))
+        Scales { scales, sum_factors: _mm256_mullo_epi16(scales, _mm256_set1_epi16(-OFFSET)) }
     }
 }
 
@@ -293,10 +300,10 @@ unsafe fn scales_and_mins_of_four(heads: [&[u8; 16]; 4]) -> ([Scales; 4], __m256
         let m23 = _mm256_broadcastsi128_si256(_mm_unpackhi_epi32(mins_low, mins_high));
         let zero = _mm256_setzero_si256();
         let scales = [
-            Scales::new(_mm256_unpacklo_epi8(s01, zero), _mm256_unpacklo_epi8(m01, zero)),
-            Scales::new(_mm256_unpackhi_epi8(s01, zero), _mm256_unpackhi_epi8(m01, zero)),
-            Scales::new(_mm256_unpacklo_epi8(s23, zero), _mm256_unpacklo_epi8(m23, zero)),
-            Scales::new(_mm256_unpackhi_epi8(s23, zero), _mm256_unpackhi_epi8(m23, zero)),
+            Scales { scales: _mm256_unpacklo_epi8(s01, zero), sum_factors: _mm256_unpacklo_epi8(m01, zero) },
+            Scales { scales: _mm256_unpackhi_epi8(s01, zero), sum_factors: _mm256_unpackhi_epi8(m01, zero) },
+            Scales { scales: _mm256_unpacklo_epi8(s23, zero), sum_factors: _mm256_unpacklo_epi8(m23, zero) },
+            Scales { scales: _mm256_unpackhi_epi8(s23, zero), sum_factors: _mm256_unpackhi_epi8(m23, zero) },
         ];
         (scales, factors)
     }

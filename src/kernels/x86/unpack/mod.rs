@@ -41,31 +41,42 @@ pub(super) trait Unpack32: Block {
     }
 }
 
-/// Integer scales of a block of 256. Scale `k` belongs to elements `16 k .. 16 k + 16`; even scales are in the lower halves
-/// of the registers, odd ones in the upper halves, so that one shuffle gives a group of 32 elements its two scales.
+/// Integer scales of a block of 256, as 16-bit lanes. Scale `k` belongs to elements `16 k .. 16 k + 16`; even scales are in
+/// the lower half of a register, odd ones in the upper half: `s0 s2 .. s14 | s1 s3 .. s15`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scales {
-    /// Scales of groups 0 to 3, each twice in 16-bit lanes: `s0 s0 s2 s2 s4 s4 s6 s6 | s1 s1 s3 s3 s5 s5 s7 s7`.
-    pub low: __m256i,
-    /// Scales of groups 4 to 7.
-    pub high: __m256i,
+    pub scales: __m256i,
     /// What is multiplied with the sums of 16 activations, in the order of [`even_odd`]: the minimums where the format
     /// has them, else scales times minus the offset of the quants.
     pub sum_factors: __m256i,
 }
 
 impl Scales {
-    /// Scales from 16-bit lanes `s0 s2 .. s14 | s1 s3 .. s15`.
+    /// Every scale twice, so that one shuffle gives a group of 32 elements its two scales.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
     #[inline(always)]
-    unsafe fn new(scales: __m256i, sum_factors: __m256i) -> Self {
+    pub unsafe fn twice(&self) -> TwiceScales {
         // SAFETY: the caller has AVX2.
         unsafe {
-            let (low, high) = (_mm256_unpacklo_epi16(scales, scales), _mm256_unpackhi_epi16(scales, scales));
-            let (low, high) = (opaque(low), opaque(high));
-            Self { low, high, sum_factors }
+            let (low, high) =
+                (_mm256_unpacklo_epi16(self.scales, self.scales), _mm256_unpackhi_epi16(self.scales, self.scales));
+            TwiceScales { low: opaque(low), high: opaque(high) }
         }
     }
+}
 
+/// [`Scales`], each twice.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TwiceScales {
+    /// Scales of groups 0 to 3: `s0 s0 s2 s2 s4 s4 s6 s6 | s1 s1 s3 s3 s5 s5 s7 s7`.
+    pub low: __m256i,
+    /// Scales of groups 4 to 7.
+    pub high: __m256i,
+}
+
+impl TwiceScales {
     /// Scales of the 16-bit lanes of group `J` of 32 elements, of which each lane holds two.
     ///
     /// # Safety
@@ -93,6 +104,9 @@ pub(super) trait Unpack256: Block {
     /// Meaning of [`group`](Self::group). Unsigned quants are below 32, or below 64 where they are above by 32.
     const QUANTS: Quants;
 
+    /// True where each 16 elements have a scale of their own, false where 32 share one.
+    const SCALE_BY_16: bool;
+
     /// The 32 quants of group `J` of 8, in order.
     unsafe fn group<const J: usize>(&self) -> __m256i;
 
@@ -103,7 +117,7 @@ pub(super) trait Unpack256: Block {
 
 /// The same value, which the compiler does not know to be so.
 ///
-/// It would join the shuffles that make [`Scales`] with those of [`Scales::group`] to shuffles of 16-bit lanes, of which a
+/// It would join the shuffles that make [`TwiceScales`] with those of [`TwiceScales::group`] to shuffles of 16-bit lanes, of which a
 /// group then takes two.
 #[inline]
 #[target_feature(enable = "avx2")]
