@@ -12,7 +12,7 @@ const tests = readdirSync(join(root, lifeCycle)).filter((name) => name.endsWith(
 const files = tests.map((name) => join(lifeCycle, name));
 
 const parts = [
-  ["the engine (cargo test; it compiles first, silently and for minutes)", "cargo", ["test", "--quiet"], visible],
+  ["the engine (cargo test)", "cargo", ["test", "--quiet"], visible],
   ["the packages and the command (vitest)", process.execPath, [vitest, "run"], node],
   [
     "threads, memory and the event loop (node --test)",
@@ -23,6 +23,7 @@ const parts = [
 ];
 
 prepare();
+process.stderr.write("cargo compiles the tests of the engine first, which takes minutes and says nothing\n");
 const failed = [];
 for (const [name, program, args, options] of parts) {
   process.stderr.write(`\ntesting ${name}\n`);
