@@ -1,17 +1,13 @@
 //! One forward pass over a batch of tokens: the path of a token, top to bottom.
 
 use super::attention::attend;
-use super::dense::Dense;
 use super::kv_cache::Sequence;
-use super::linear::{Product, multiply};
+use super::linear::Compute;
 use super::moe::MoeLayer;
-use super::weights::Matrix;
-use super::workspace::{QuantizedSet, Workspace, resize};
-use super::{Architecture, ForwardError, Model};
-use crate::kernels::{Kernels, OutColumns};
+use super::workspace::{Workspace, resize};
+use super::{ForwardError, Model};
 use crate::math::rotate;
-use crate::parallel::Pool;
-use crate::quant::{ActivationFormat, dequantize_row};
+use crate::quant::dequantize_row;
 use crate::routing::{Choice, likeliest};
 use std::sync::atomic::Ordering;
 
@@ -145,10 +141,6 @@ impl Model {
         let rows = x.chunks_exact_mut(width).zip(turns.chunks_exact(head_dim)).collect();
         self.pool.for_each(rows, |_, (x, turn): (&mut [f32], &[f32])| {
             // olmoe norms the whole projection, qwen3moe each head: the weight's width says which.
-            debug_assert_eq!(
-                norm.len() == head_dim,
-                self.config.architecture == Architecture::Qwen3Moe || width == head_dim
-            );
             let mut normed = vec![0.0; norm.len()];
             for part in x.chunks_exact_mut(norm.len()) {
                 kernels.rms_norm(part, norm, eps, &mut normed);
@@ -193,8 +185,7 @@ impl Model {
         let (compute, embed_dim) = (self.compute(), self.config.embed_dim);
         let Workspace { x, normed, delta, quantized, logits, .. } = workspace;
         delta.clear();
-        for (token, x) in batch.iter().zip(x.chunks_exact(embed_dim)).filter(|(token, _)| token.wants_logits) {
-            debug_assert!(token.wants_logits);
+        for (_, x) in batch.iter().zip(x.chunks_exact(embed_dim)).filter(|(token, _)| token.wants_logits) {
             delta.extend_from_slice(x);
         }
         let n = delta.len() / embed_dim;
@@ -207,60 +198,6 @@ impl Model {
 
     fn compute(&self) -> Compute<'_> {
         Compute { pool: &self.pool, kernels: self.kernels }
-    }
-}
-
-/// What products are computed with.
-pub(super) struct Compute<'a> {
-    pub pool: &'a Pool,
-    pub kernels: &'a dyn Kernels,
-}
-
-impl Compute<'_> {
-    /// Norm of each row of `x`; activations of the rows before are forgotten.
-    fn norm(&self, x: &[f32], weight: &[f32], eps: f32, normed: &mut Vec<f32>, quantized: &mut QuantizedSet) {
-        let width = weight.len();
-        let rows = x.chunks_exact(width).zip(resize(normed, x.len()).chunks_exact_mut(width)).collect();
-        self.pool.for_each(rows, |_, (x, out)| self.kernels.rms_norm(x, weight, eps, out));
-        quantized.clear();
-    }
-
-    /// Products of several matrices with the same `n` columns `x`, in one hand-off. Each output becomes `[n, rows]`.
-    pub fn matrices(
-        &self,
-        dense: &Dense,
-        matrices: &[&Matrix],
-        x: &[f32],
-        n: usize,
-        quantized: &mut QuantizedSet,
-        outs: &mut [&mut Vec<f32>],
-    ) {
-        let format = |matrix: &Matrix| matrix.ty().activation_format().expect("loading checked every type");
-        for matrix in matrices {
-            quantize(self, format(matrix), x, x.len() / n, quantized);
-        }
-        let columns: Vec<u32> = (0..n as u32).collect();
-        let products = matrices.iter().zip(outs).map(|(matrix, out)| {
-            let weights = matrix.rows(dense);
-            let out = OutColumns::new(resize(out, n * weights.rows()), weights.rows());
-            Product { weights, x: quantized.get(format(matrix)), columns: &columns, out }
-        });
-        let products: Vec<_> = products.collect();
-        multiply(self.pool, self.kernels, &products);
-    }
-}
-
-/// Makes the columns `x`, `[n, cols]`, available in `format`, unless they are already.
-pub(super) fn quantize(
-    compute: &Compute<'_>,
-    format: ActivationFormat,
-    x: &[f32],
-    cols: usize,
-    set: &mut QuantizedSet,
-) {
-    if let Some(batch) = set.room(format, cols, x.len() / cols) {
-        let columns = batch.columns_mut().into_iter().zip(x.chunks_exact(cols)).collect();
-        compute.pool.for_each(columns, |_, (column, x)| compute.kernels.quantize(x, column));
     }
 }
 

@@ -1,9 +1,65 @@
 //! Matrix products, several of them in one hand-off to the compute threads.
 
+use super::dense::Dense;
+use super::weights::Matrix;
+use super::workspace::{QuantizedSet, resize};
 use crate::kernels::{Kernels, OutColumns};
 use crate::parallel::Pool;
-use crate::quant::{Activations, WeightRows};
+use crate::quant::{ActivationFormat, Activations, WeightRows};
 use std::ops::Range;
+
+/// What products are computed with.
+pub(super) struct Compute<'a> {
+    pub pool: &'a Pool,
+    pub kernels: &'a dyn Kernels,
+}
+
+impl Compute<'_> {
+    /// Norm of each row of `x`; activations of the rows before are forgotten.
+    pub fn norm(&self, x: &[f32], weight: &[f32], eps: f32, normed: &mut Vec<f32>, quantized: &mut QuantizedSet) {
+        let width = weight.len();
+        let rows = x.chunks_exact(width).zip(resize(normed, x.len()).chunks_exact_mut(width)).collect();
+        self.pool.for_each(rows, |_, (x, out)| self.kernels.rms_norm(x, weight, eps, out));
+        quantized.clear();
+    }
+
+    /// Products of several matrices with the same `n` columns `x`, in one hand-off. Each output becomes `[n, rows]`.
+    pub fn matrices(
+        &self,
+        dense: &Dense,
+        matrices: &[&Matrix],
+        x: &[f32],
+        n: usize,
+        quantized: &mut QuantizedSet,
+        outs: &mut [&mut Vec<f32>],
+    ) {
+        let format = |matrix: &Matrix| matrix.ty().activation_format().expect("loading checked every type");
+        for matrix in matrices {
+            self.quantize(format(matrix), x, x.len() / n, quantized);
+        }
+        let columns: Vec<u32> = (0..n as u32).collect();
+        let products = matrices.iter().zip(outs).map(|(matrix, out)| {
+            let weights = matrix.rows(dense);
+            let out = OutColumns::new(resize(out, n * weights.rows()), weights.rows());
+            Product { weights, x: quantized.get(format(matrix)), columns: &columns, out }
+        });
+        let products: Vec<_> = products.collect();
+        self.multiply(&products);
+    }
+
+    /// Makes the columns `x`, `[n, cols]`, available in `format`, unless they are already.
+    pub fn quantize(&self, format: ActivationFormat, x: &[f32], cols: usize, set: &mut QuantizedSet) {
+        if let Some(batch) = set.room(format, cols, x.len() / cols) {
+            let columns = batch.columns_mut().into_iter().zip(x.chunks_exact(cols)).collect();
+            self.pool.for_each(columns, |_, (column, x)| self.kernels.quantize(x, column));
+        }
+    }
+
+    /// Computes all `products` in one hand-off.
+    pub fn multiply(&self, products: &[Product<'_>]) {
+        multiply(self.pool, self.kernels, products);
+    }
+}
 
 /// One matrix with the columns it is multiplied with.
 #[derive(Debug)]
@@ -26,7 +82,7 @@ const SERIAL_WORK: usize = 1 << 16;
 const TASKS_PER_THREAD: usize = 4;
 
 /// Computes all `products`, split by rows over the pool's threads; a row is never split.
-pub fn multiply(pool: &Pool, kernels: &dyn Kernels, products: &[Product<'_>]) {
+fn multiply(pool: &Pool, kernels: &dyn Kernels, products: &[Product<'_>]) {
     let work = |p: &Product<'_>| p.weights.rows() * p.weights.cols() * p.columns.len();
     let total: usize = products.iter().map(work).sum();
     let compute = |(p, rows): (usize, Range<usize>)| {

@@ -1,8 +1,7 @@
 //! The experts' block: router, choice, and every chosen expert multiplied with all of its tokens.
 
 use super::dense::Dense;
-use super::forward::{Compute, quantize};
-use super::linear::{Product, multiply};
+use super::linear::{Compute, Product};
 use super::weights::Layer;
 use super::workspace::{MoeBuffers, QuantizedSet, resize};
 use super::{Config, ForwardError, RoutingObserver};
@@ -48,7 +47,7 @@ impl MoeLayer<'_> {
         }
         let groups = Groups::of(&buffers.choices, self.config.routing.n_used);
         for format in self.experts.types(self.layer)[..2].iter().map(|ty| format(*ty)) {
-            quantize(&self.compute, format, normed, self.config.embed_dim, quantized);
+            self.compute.quantize(format, normed, self.config.embed_dim, quantized);
         }
         resize(&mut buffers.down, groups.n_pairs() * self.config.embed_dim);
         let mut fetch = self.experts.fetch(self.layer, &groups.ids(), self.cancelled);
@@ -103,7 +102,7 @@ impl MoeLayer<'_> {
                 products.push(Product { weights, x, columns, out: OutColumns::new(out, expert_dim) });
             }
         }
-        multiply(self.compute.pool, self.compute.kernels, &products);
+        self.compute.multiply(&products);
         let pairs = gates.chunks_exact_mut(expert_dim).zip(ups.chunks_exact(expert_dim)).collect();
         self.compute.pool.for_each(pairs, |_, (gate, up)| self.compute.kernels.silu_mul(gate, up));
     }
@@ -113,7 +112,7 @@ impl MoeLayer<'_> {
         let embed_dim = self.config.embed_dim;
         let [_, _, down_format] = self.experts.types(self.layer).map(format);
         buffers.hidden.clear();
-        quantize(&self.compute, down_format, &buffers.gate, self.config.expert_dim, &mut buffers.hidden);
+        self.compute.quantize(down_format, &buffers.gate, self.config.expert_dim, &mut buffers.hidden);
         let x = buffers.hidden.get(down_format);
         let columns: Vec<u32> = (0..x.n() as u32).collect();
         let (mut columns, mut left, mut passed) = (&columns[..], &mut buffers.down[..], 0);
@@ -127,7 +126,7 @@ impl MoeLayer<'_> {
             columns = rest;
             products.push(Product { weights: expert.down, x, columns: own, out });
         }
-        multiply(self.compute.pool, self.compute.kernels, &products);
+        self.compute.multiply(&products);
     }
 
     fn combine(&self, groups: &Groups, buffers: &MoeBuffers, x: &mut [f32]) {
