@@ -4,7 +4,7 @@ import { after, test } from "node:test";
 import { Worker } from "node:worker_threads";
 import { Model } from "@clutor/core";
 import { path } from "@clutor/tiny-stories-moe";
-import { busyMs, engineThreads, onLinux, runModule, settledMemory, wait } from "./process.js";
+import { busyMs, engineThreads, onLinux, runModule, settledMemory, threadsLeft, wait } from "./process.js";
 
 const endless = { ignoreEos: true, temperature: 0 };
 const skip = onLinux ? false : "reads /proc";
@@ -15,7 +15,7 @@ async function leavesNothing(rounds, use) {
   const first = await settledMemory();
   for (let i = 0; i < rounds; i += 1) await use(i);
   const grown = (await settledMemory()) - first;
-  assert.deepEqual(engineThreads(), []);
+  assert.deepEqual(await threadsLeft(), []);
   // A model's file is 9 MB, its cache of 512 tokens 2 MB: one kept in ten rounds would show.
   assert.ok(grown < 12 << 20, `${rounds} rounds left ${(grown / 2 ** 20).toFixed(1)} MiB`);
 }
@@ -34,7 +34,7 @@ test("`await using` disposes of it", { skip }, async () => {
   await model[Symbol.asyncDispose]();
   await model.dispose();
   assert.equal(model.disposed, true);
-  assert.deepEqual(engineThreads(), []);
+  assert.deepEqual(await threadsLeft(), []);
 });
 
 test("two models at once do not know of each other, and leave nothing", { skip }, () =>
@@ -56,7 +56,7 @@ test("disposing while a generation runs rejects it, and leaves nothing", { skip 
     const rejected = assert.rejects(Promise.resolve(generation), { code: "DISPOSED" });
     await model.dispose();
     await rejected;
-    assert.deepEqual(engineThreads(), []);
+    assert.deepEqual(await threadsLeft(), []);
     assert.throws(() => model.tokenize("Once"), { code: "DISPOSED" });
     await assert.rejects(Promise.resolve(model.generate("Once")), { code: "DISPOSED" });
     await assert.rejects(model.logits([1]), { code: "DISPOSED" });
@@ -72,7 +72,7 @@ test("a model that nobody can reach any more is freed", { skip }, async () => {
     await settledMemory();
     await wait(10);
   }
-  assert.deepEqual(engineThreads(), []);
+  assert.deepEqual(await threadsLeft(), []);
 });
 
 test("aborted loads leave nothing", { skip }, async () => {
@@ -87,7 +87,7 @@ test("aborted loads leave nothing", { skip }, async () => {
     else assert.equal(ended.message, "changed my mind");
   }
   for (let i = 0; i < 200 && engineThreads().length > 0; i += 1) await wait(10);
-  assert.deepEqual(engineThreads(), []);
+  assert.deepEqual(await threadsLeft(), []);
 });
 
 test("a worker that is terminated in the middle leaves nothing, and the main thread works on", { skip }, async () => {

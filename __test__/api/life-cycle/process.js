@@ -18,6 +18,15 @@ export function engineThreads() {
   return names.filter((name) => name.startsWith("clutor"));
 }
 
+/**
+ * Names of the engine's threads that are still there. A thread that was joined has ended for this process, but the system
+ * lists it until it has cleared up after it: a moment, which a busy machine makes longer. A thread that lives stays.
+ */
+export async function threadsLeft() {
+  for (let i = 0; i < 100 && engineThreads().length > 0; i += 1) await wait(5);
+  return engineThreads();
+}
+
 /** Bytes of memory that this process has, after everything that can be freed is. */
 export async function settledMemory() {
   for (let i = 0; i < 3; i += 1) {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { Model } from "@clutor/core";
 import { path } from "@clutor/tiny-stories-moe";
-import { busyMs, engineThreads, onLinux, settledMemory, wait } from "./process.js";
+import { busyMs, onLinux, settledMemory, threadsLeft, wait } from "./process.js";
 
 const prompt = "Once upon a time there was a little fox";
 const greedy = { temperature: 0, ignoreEos: true };
@@ -37,7 +37,7 @@ test("disposing frees the cache at once, without the garbage collector", { skip 
   console.log(`# a streamed model holds ${least(held).toFixed(1)} MiB, disposing leaves ${least(left).toFixed(1)} MiB`);
   assert.ok(least(held) > 6, `${held}`);
   assert.ok(least(left) < 2, `${left}`);
-  assert.deepEqual(engineThreads(), []);
+  assert.deepEqual(await threadsLeft(), []);
 });
 
 test("disposing while experts are read leaves nothing", { skip }, async () => {
@@ -49,7 +49,7 @@ test("disposing while experts are read leaves nothing", { skip }, async () => {
       await wait(i);
       await model.dispose();
       await rejected;
-      assert.deepEqual(engineThreads(), []);
+      assert.deepEqual(await threadsLeft(), []);
     }
   };
   await rounds();
