@@ -80,6 +80,16 @@ describe("a trace", () => {
     expect(readFileSync(join(folder, "one.trace")).equals(readFileSync(join(folder, "two.trace")))).toBe(true);
   });
 
+  it("of a generation that was left early holds what it had", async () => {
+    const path = join(folder, "left.trace");
+    const generation = model.generate(fox, { temperature: 0, ignoreEos: true, trace: path });
+    for await (const _ of generation) if (generation.ids.length > 3) break;
+    const { tokens } = await generation;
+    const info = await inspectTrace(path);
+    expect(info).toMatchObject({ promptTokens: model.tokenize(fox).length, leftOverBytes: 0 });
+    expect([tokens - 1, tokens]).toContain(info.tokens);
+  });
+
   it("that cannot be written fails the generation", async () => {
     const path = join(folder, "absent", "fox.trace");
     const failure = { code: "FILE_WRITE", message: expect.stringContaining(`${path}: the trace cannot be written`) };

@@ -1,6 +1,6 @@
 //! The binary format: the routers' logits of every token.
 
-use super::{ContentError, MAX_CHOICES, MAX_KEYS};
+use super::{ContentError, MAX_CHOICES, MAX_KEYS, MAX_USED};
 use crate::routing::{Choice, RoutingRule, choose};
 use crate::store::policy::{Trace, Visit};
 use std::io::{ErrorKind, Read};
@@ -62,13 +62,14 @@ impl Header {
         if u64::from(n_layers).saturating_mul(u64::from(n_experts)) > MAX_KEYS as u64 {
             return Err(ContentError::TooLarge { n_layers: n_layers.into(), n_experts: n_experts.into() });
         }
+        let most_used = n_experts.min(MAX_USED);
         let wrong = |field, found: String, expected: &str| {
             Err(ContentError::Header { field, found, expected: expected.to_owned() })
         };
         match () {
             () if n_layers == 0 => wrong("the number of layers", "0".to_owned(), "at least 1"),
-            () if !(1..=n_experts).contains(&n_used) => {
-                wrong("the number of experts used", n_used.to_string(), &format!("1 to {n_experts}, the experts"))
+            () if !(1..=most_used).contains(&n_used) => {
+                wrong("the number of experts used", n_used.to_string(), &format!("1 to {most_used}"))
             }
             () if normalise > 1 => wrong("whether weights are normalised", normalise.to_string(), "0 or 1"),
             () if !scale.is_finite() => wrong("the scale of weights", scale.to_string(), "a finite number"),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::routing::RoutingRule;
+use crate::store::policy::{PolicyKind, belady, replay};
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 use std::path::PathBuf;
@@ -102,8 +103,13 @@ fn a_header_that_cannot_be_is_refused_by_name() {
         (with(12, u32::MAX), "4294967295 layers of 3 experts are more than the 4194304 experts that a trace may have"),
         (
             with(20, 4),
-            "the header is wrong: the number of experts used is 4, expected 1 to 3, the experts; the file is damaged, \
+            "the header is wrong: the number of experts used is 4, expected 1 to 3; the file is damaged, \
              record it again",
+        ),
+        (
+            [with(16, 2000)[..20].to_vec(), with(20, 1025)[20..].to_vec()].concat(),
+            "the header is wrong: the number of experts used is 1025, expected 1 to 1024; the file is damaged, record it \
+             again",
         ),
         (
             with(24, 2),
@@ -139,6 +145,11 @@ fn bytes_changed_at_random_never_end_in_a_panic() {
             if let Ok(trace) = read_trace(&path) {
                 assert!(trace.keys.iter().all(|key| (*key as usize) < trace.n_layers * trace.n_experts));
                 assert!(trace.visits.last().is_some_and(|visit| visit.end == trace.keys.len()));
+                if trace.n_layers * trace.n_experts < 1 << 12 {
+                    let best = belady(&trace, 2);
+                    let found = replay(&trace, PolicyKind::default(), 2);
+                    assert_eq!(best.accesses + best.prompt_accesses, found.accesses + found.prompt_accesses);
+                }
             }
             Ok(())
         })
