@@ -24,16 +24,12 @@ pub fn convert_to_csv(path: &Path, out: &Path, cancelled: &dyn Fn() -> bool) -> 
     }
     let written = |source| TraceError::Write { path: out.to_owned(), source };
     let mut file = BufWriter::with_capacity(1 << 20, File::create(out).map_err(written)?);
-    let (header, mut bytes) = (*reader.header(), Vec::new());
-    csv::write_header(&header, &mut bytes);
+    let (header, mut first) = (*reader.header(), Vec::new());
+    csv::write_header(&header, &mut first);
+    file.write_all(&first).map_err(written)?;
     let (mut n_tokens, mut choices) = (0_usize, Vec::new());
-    loop {
-        file.write_all(&bytes).map_err(written)?;
-        bytes.clear();
-        match reader.next_choices(&mut choices).map_err(content)? {
-            None => break,
-            Some(_) => csv::write_token(n_tokens, &choices, header.rule.n_used, &mut bytes),
-        }
+    while reader.next_choices(&mut choices).map_err(content)?.is_some() {
+        csv::write_token(n_tokens, &choices, header.rule.n_used, &mut file).map_err(written)?;
         n_tokens = n_tokens.saturating_add(1);
     }
     file.flush().map_err(written)?;

@@ -98,13 +98,18 @@ pub(super) fn write_header(header: &Header, out: &mut Vec<u8>) {
 }
 
 /// Writes the rows of a token with its `choices`, `[n_layers, n_used]`. Weights are read back as they were, to the bit.
-pub(super) fn write_token(token: usize, choices: &[Choice], n_used: usize, out: &mut Vec<u8>) {
+pub(super) fn write_token(
+    token: usize,
+    choices: &[Choice],
+    n_used: usize,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
     for (layer, choices) in choices.chunks_exact(n_used).enumerate() {
         for (rank, Choice { expert, weight }) in choices.iter().enumerate() {
-            // A vector takes all that is written to it.
-            let _always = writeln!(out, "{token},{layer},{rank},{expert},{weight}");
+            writeln!(out, "{token},{layer},{rank},{expert},{weight}")?;
         }
     }
+    Ok(())
 }
 
 fn assemble(rows: &[Row], stated: &Stated) -> Result<Trace, ContentError> {

@@ -28,6 +28,6 @@ const MAX_KEYS: usize = 1 << 22;
 /// Most experts of a layer that a token may use: fifty times the largest known model's. Choosing takes the square of it.
 const MAX_USED: u32 = 1 << 10;
 
-/// Most choices that are read into memory, where each takes some 24 bytes: 350 000 tokens of a model with 48 layers that
+/// Most choices that are read into memory, where each takes some 24 bytes: 175 000 tokens of a model with 48 layers that
 /// uses 8 experts.
-const MAX_CHOICES: usize = 1 << 27;
+const MAX_CHOICES: usize = 1 << 26;
