@@ -1,3 +1,6 @@
-//! Recorded choices of experts, to judge cache policies by.
+//! Choices of experts without a model: recorded ones, and synthetic ones. To judge cache policies and drives by.
 
+mod synthetic;
 pub mod trace;
+
+pub use synthetic::{Guesser, RoutingShape, SyntheticRouting};
