@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("experts", &["gguf", "quant", "store"]),
     ("model", &["gguf", "quant", "kernels", "math", "routing", "experts", "store", "parallel", "tokenizer", "guard"]),
     ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard"]),
-    ("workload", &["store"]),
+    ("workload", &["store", "routing"]),
     (
         "node",
         &[

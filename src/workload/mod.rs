@@ -4,3 +4,4 @@ mod synthetic;
 pub mod trace;
 
 pub use synthetic::{Guesser, RoutingShape, SyntheticRouting};
+pub use trace::read_trace;
