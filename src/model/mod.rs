@@ -18,6 +18,7 @@ mod weights;
 mod workspace;
 
 pub use config::{Architecture, Config};
+pub use dense::{DensePlace, RingReport};
 pub use error::{ForwardError, ModelError};
 pub use forward::{BatchToken, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
@@ -79,7 +80,9 @@ impl Model {
 
     /// An empty key/value cache for one text.
     pub fn new_sequence(&self) -> Sequence {
-        Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type)
+        // Where memory is planned to the byte, nothing may be copied as it grows: that leaves holes.
+        let room = if self.plan.streaming { self.n_ctx } else { 0 };
+        Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type, room)
     }
 
     /// Where its bytes are.
@@ -95,6 +98,14 @@ impl Model {
     /// What streaming did so far; `None` where all experts are in memory.
     pub fn streaming_report(&self) -> Option<StreamingReport> {
         self.experts.report()
+    }
+
+    /// What the ring of dense weights did so far; `None` where they are in memory.
+    pub fn ring_report(&self) -> Option<RingReport> {
+        match &self.dense {
+            dense::Dense::Ring(ring) => Some(ring.report()),
+            dense::Dense::Mapped(_) | dense::Dense::Owned(_) => None,
+        }
     }
 
     /// What SMART-ROUTE gave away so far; `None` where it is off.

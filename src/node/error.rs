@@ -65,7 +65,7 @@ fn code(error: &NodeError) -> &'static str {
             ModelError::Gguf(error) => gguf_code(error),
             ModelError::Tokenizer(error) => tokenizer_code(error),
             ModelError::Kernels(_) => "KERNELS",
-            ModelError::Pool(_) => "THREAD",
+            ModelError::Pool(_) | ModelError::RingThread { .. } => "THREAD",
             ModelError::Architecture { .. } | ModelError::UnsupportedType { .. } | ModelError::UnknownTensor { .. } => {
                 "UNSUPPORTED"
             }
@@ -73,10 +73,12 @@ fn code(error: &NodeError) -> &'static str {
             | ModelError::MissingTensor { .. }
             | ModelError::Shape { .. }
             | ModelError::Vocabulary { .. } => "INVALID_FILE",
-            ModelError::TooLarge { .. } => "OUT_OF_MEMORY",
+            ModelError::TooLarge { .. } | ModelError::RingMemory { .. } => "OUT_OF_MEMORY",
             ModelError::Read { .. } => "FILE_READ",
             ModelError::Store(error) => store_code(error),
-            ModelError::SmartWithoutStreaming | ModelError::Smart { .. } => "INVALID_OPTION",
+            ModelError::SmartWithoutStreaming | ModelError::Smart { .. } | ModelError::RingWithoutStreaming => {
+                "INVALID_OPTION"
+            }
             ModelError::NoTokenizer => "NO_TOKENIZER",
             ModelError::Cancelled => "CANCELLED",
         },
@@ -89,6 +91,8 @@ fn code(error: &NodeError) -> &'static str {
             GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::ContextFull { .. }) => "PROMPT_TOO_LONG",
             GenerateError::Forward(ForwardError::Experts(ExpertsError::Store(error))) => store_code(error),
+            GenerateError::Forward(ForwardError::Read { .. } | ForwardError::EndOfFile { .. }) => "FILE_READ",
+            GenerateError::Forward(ForwardError::ReadPanicked { .. }) => "INTERNAL",
             GenerateError::Forward(ForwardError::Experts(ExpertsError::Cancelled) | ForwardError::Cancelled) => {
                 "CANCELLED"
             }

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 pub struct LoadOptions {
     pub threads: Option<u32>,
     pub context_length: Option<u32>,
+    /// Tokens of the longest text, where that is known.
+    pub longest_text: Option<u32>,
     /// `f16` or `f32`.
     pub cache_type: String,
     /// A kernel path's name; the best one where absent.
@@ -19,6 +21,8 @@ pub struct LoadOptions {
     pub memory_bytes: Option<i64>,
     /// Memory for cached experts alone; they are streamed then.
     pub cache_bytes: Option<i64>,
+    /// `auto`, `resident` or `ring`.
+    pub dense: Option<String>,
     /// A cache policy's name, perhaps with a colon and its parameter.
     pub policy: Option<String>,
     /// `off`, `prev`, `ahead` or `auto`.
@@ -151,10 +155,15 @@ pub struct MemoryPlan {
     pub explanation: String,
     /// Bytes that the whole must fit in, where there is such a limit.
     pub budget_bytes: Option<i64>,
-    /// Bytes of what every token needs.
+    /// Where the weights are that every token needs: `resident`, in memory, or `ring`, two layers' at a time.
+    pub dense: String,
+    /// Bytes of those weights that are in memory at once.
     pub dense_bytes: i64,
-    /// Bytes for experts: all of them, or the cache with its staging and spare buffers.
+    /// Bytes for experts: all of them, or the cache and its staging buffers.
     pub expert_bytes: i64,
+    /// Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
+    /// predicted peak.
+    pub spare_bytes: i64,
     /// Experts that are in memory at once.
     pub cached_experts: i64,
     /// Experts of all layers.
@@ -169,7 +178,7 @@ pub struct MemoryPlan {
     pub buffer_bytes: i64,
     /// Bytes for the process itself: what it holds already, and what it grows by.
     pub process_bytes: i64,
-    /// Peak of the process's memory with a full context: the sum of the bytes above but the budget's.
+    /// Peak of the process's memory with a full context: the sum of the bytes above but the budget's and the spare ones.
     pub predicted_peak_bytes: i64,
 }
 
@@ -180,7 +189,16 @@ pub struct ModelCounts {
     /// Tokens that went through the model, of prompts and of answers.
     pub tokens: i64,
     pub store: Option<StoreCounts>,
+    /// Bytes of dense weights read, and time that the computation waited for them; absent where they are in memory.
+    pub ring: Option<RingCounts>,
     pub substitutions: Option<Substitutions>,
+}
+
+/// What the ring of dense weights did.
+#[napi(object)]
+pub struct RingCounts {
+    pub read_bytes: i64,
+    pub wait_us: i64,
 }
 
 /// The store's counters, as the store has them.

@@ -76,6 +76,7 @@ fn planned(options: &LoadOptions, memory_mib: Option<(u64, u64)>) -> Result<Memo
         layout: &layout,
         experts: &experts,
         vocab_size: 102_400,
+        ring_bytes: 2 * MIB,
         options,
         memory,
         process_bytes: 20 * MIB,
