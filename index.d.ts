@@ -14,6 +14,15 @@ export declare class Host {
   inspect(request: number, path: string): void
   /** Reads a file's header and says where its bytes would go; answers with `plan`. */
   plan(request: number, path: string, options: LoadOptions): void
+  /** Reads a trace; answers with `trace`. */
+  inspectTrace(request: number, path: string): void
+  /** Writes a binary trace's choices to the CSV file `out`; answers with the number of tokens, as `done`. */
+  convertTrace(request: number, path: string, out: string): void
+  /**
+   * Replays a trace through cache policies (all where none is named), for caches of `shares` of all experts; answers
+   * with `simulation`.
+   */
+  simulateTrace(request: number, path: string, policies: Array<string> | undefined | null, shares: Array<number>): void
   /** What a model did so far, at once. */
   counts(model: number): ModelCounts
   /** Starts a generation; `pieces` events say when to `drain` it. */
@@ -62,6 +71,8 @@ export interface Event {
   inspection?: Inspection
   plan?: MemoryPlan
   perplexity?: PerplexityScore
+  trace?: TraceInfo
+  simulation?: Simulation
   /** Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first. */
   arrays?: Array<Array<number>>
   failure?: Failure
@@ -85,6 +96,20 @@ export interface GenerateOptions {
   ignoreEos: boolean
   /** Control tokens written in the prompt's text become their ids. */
   special: boolean
+  /** File that the routing is recorded in. */
+  trace?: string
+}
+
+/** How often a chosen expert was in the cache. */
+export interface HitRates {
+  /** Share of the choices after the prompt, 0 to 1. */
+  hitRate: number
+  /** Hits after the prompt. */
+  hits: number
+  /** Choices after the prompt. */
+  accesses: number
+  promptHits: number
+  promptAccesses: number
 }
 
 export interface Inspection {
@@ -225,6 +250,35 @@ export interface PerplexityScore {
   tokens: number
 }
 
+/** Caches of one size. */
+export interface SimulatedCache {
+  /** The share asked for, 0 to 1. */
+  share: number
+  /** Experts that the cache holds. */
+  cachedExperts: number
+  /** The best that could be: keeps what is needed soonest, knowing what comes. */
+  belady: HitRates
+  /** One for each policy asked for. */
+  policies: Array<SimulatedPolicy>
+}
+
+/** What a policy did with a cache that was empty at first. */
+export interface SimulatedPolicy {
+  policy: string
+  /** The policy that streaming uses unless told otherwise. */
+  isDefault: boolean
+  rates: HitRates
+  /** Choices simulated in a second. */
+  accessesPerSecond: number
+}
+
+/** What caches would have done with a trace. */
+export interface Simulation {
+  trace: TraceInfo
+  /** One for each share asked for. */
+  caches: Array<SimulatedCache>
+}
+
 export interface SmartRoute {
   /** J. */
   keep: number
@@ -274,6 +328,25 @@ export interface Substitutions {
 export interface TensorTypeUse {
   tensors: number
   bytes: number
+}
+
+/** What a trace file holds. */
+export interface TraceInfo {
+  /** `router-logits` or `choices`. */
+  kind: string
+  nLayers: number
+  /** Experts of a layer. */
+  nExperts: number
+  /** Most experts that a token chose in a layer. */
+  nExpertsUsed: number
+  /** Tokens of the prompt. */
+  promptTokens: number
+  /** Tokens that follow it. */
+  tokens: number
+  /** Choices of an expert, for prompt and text. */
+  choices: number
+  /** Bytes at the end that are no whole token: the recording was cut off. */
+  leftOverBytes: number
 }
 
 /** Bytes of memory that this process may ever use, limits of control groups included; none where the system does not say. */

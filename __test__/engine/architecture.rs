@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store/policy", &[]),
     ("experts", &["gguf", "quant", "store"]),
     ("model", &["gguf", "quant", "kernels", "math", "routing", "experts", "store", "parallel", "tokenizer", "guard"]),
-    ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard"]),
+    ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard", "workload"]),
     ("workload", &["store", "routing"]),
     ("stream", &["model", "workload", "store", "experts", "gguf", "quant", "kernels", "parallel"]),
     (
@@ -36,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "experts",
             "routing",
             "store",
+            "workload",
             "guard",
         ],
     ),

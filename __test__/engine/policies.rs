@@ -4,7 +4,7 @@
 mod traces;
 
 use clutor::store::policy::{PolicyKind, belady, replay};
-use clutor::workload::{RoutingShape, SyntheticRouting};
+use clutor::workload::{RoutingShape, SyntheticRouting, simulate};
 use traces::{read_trace, recorded_traces, slots};
 
 const PER_CENT: [usize; 4] = [5, 10, 20, 30];
@@ -70,6 +70,24 @@ fn replays_agree_with_those_of_another_program() {
         let n_slots = slots(&trace, per_cent);
         assert!((100.0 * belady(&trace, n_slots).rate() - best).abs() < 0.15, "Belady at {per_cent} %");
         assert!((100.0 * replay(&trace, PolicyKind::Lru, n_slots).rate() - lru).abs() < 0.15, "LRU at {per_cent} %");
+    }
+}
+
+#[test]
+fn a_simulation_of_a_trace_file_finds_what_the_replays_do() {
+    for path in recorded_traces() {
+        let trace = read_trace(&path);
+        let shares = PER_CENT.map(|per_cent| per_cent as f64 / 100.0);
+        let found = simulate(&path, &PolicyKind::ALL, &shares, &|| false).unwrap();
+        assert_eq!(found.info.n_choices, trace.keys.len());
+        for (cache, per_cent) in found.caches.iter().zip(PER_CENT) {
+            let n_slots = slots(&trace, per_cent);
+            assert_eq!((cache.n_slots, cache.belady), (n_slots, belady(&trace, n_slots)));
+            for (policy, kind) in cache.policies.iter().zip(PolicyKind::ALL) {
+                assert_eq!((policy.policy, policy.rates), (kind, replay(&trace, kind, n_slots)));
+                assert!(policy.accesses_per_second > 0.0);
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::model::{ForwardError, ModelError};
 use crate::store::StoreError;
 use crate::store::policy::UnknownPolicy;
 use crate::tokenizer::TokenizerError;
+use crate::workload::trace::{ContentError, TraceError};
 use std::io::ErrorKind;
 
 /// Anything that can fail behind the binding.
@@ -21,6 +22,8 @@ pub(super) enum NodeError {
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
     #[error("the model was disposed of; load it again")]
@@ -86,7 +89,10 @@ fn code(error: &NodeError) -> &'static str {
             GenerateError::EmptyPrompt => "INVALID_PROMPT",
             GenerateError::PromptTooLong { .. } | GenerateError::TextTooLong { .. } => "PROMPT_TOO_LONG",
             GenerateError::TooLarge { .. } | GenerateError::Forward(ForwardError::Memory { .. }) => "OUT_OF_MEMORY",
-            GenerateError::Window { .. } | GenerateError::Sampling(_) => "INVALID_OPTION",
+            GenerateError::Window { .. } | GenerateError::Sampling(_) | GenerateError::TraceInUse { .. } => {
+                "INVALID_OPTION"
+            }
+            GenerateError::Trace(error) => trace_code(error),
             GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",
             GenerateError::Forward(ForwardError::ContextFull { .. }) => "PROMPT_TOO_LONG",
@@ -98,6 +104,7 @@ fn code(error: &NodeError) -> &'static str {
             }
         },
         NodeError::Gguf(error) => gguf_code(error),
+        NodeError::Trace(error) => trace_code(error),
         NodeError::Tokenizer(error) => tokenizer_code(error),
     }
 }
@@ -145,6 +152,17 @@ fn store_code(error: &StoreError) -> &'static str {
         StoreError::Thread { .. } => "THREAD",
         StoreError::Cancelled => "CANCELLED",
         StoreError::Panicked { .. } => "INTERNAL",
+    }
+}
+
+fn trace_code(error: &TraceError) -> &'static str {
+    match error {
+        TraceError::Open { source, .. } if source.kind() == ErrorKind::NotFound => "FILE_NOT_FOUND",
+        TraceError::Open { .. } | TraceError::Content { source: ContentError::Read(_), .. } => "FILE_READ",
+        TraceError::Content { source: ContentError::Version { .. }, .. } => "UNSUPPORTED",
+        TraceError::Content { .. } | TraceError::NotBinary { .. } => "INVALID_FILE",
+        TraceError::Write { .. } | TraceError::OntoItself { .. } => "FILE_WRITE",
+        TraceError::Cancelled => "CANCELLED",
     }
 }
 

@@ -7,6 +7,7 @@ use super::mailbox::Mailbox;
 use super::options::load_options;
 use super::outbox::Outbox;
 use super::shapes::{Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
+use super::traces;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use napi::Env;
@@ -87,6 +88,27 @@ impl Host {
             let plan = Model::plan_for(&PathBuf::from(path), &load_options(options)?)?;
             Ok(Event { plan: Some((&plan).into()), ..Event::default() })
         });
+    }
+
+    /// Reads a trace; answers with `trace`.
+    #[napi(catch_unwind)]
+    pub fn inspect_trace(&self, request: u32, path: String) {
+        self.registry.study(request, move |cancelled| traces::inspect(&PathBuf::from(path), cancelled));
+    }
+
+    /// Writes a binary trace's choices to the CSV file `out`; answers with the number of tokens, as `done`.
+    #[napi(catch_unwind)]
+    pub fn convert_trace(&self, request: u32, path: String, out: String) {
+        let out = PathBuf::from(out);
+        self.registry.study(request, move |cancelled| traces::convert(&PathBuf::from(path), &out, cancelled));
+    }
+
+    /// Replays a trace through cache policies (all where none is named), for caches of `shares` of all experts; answers
+    /// with `simulation`.
+    #[napi(catch_unwind)]
+    pub fn simulate_trace(&self, request: u32, path: String, policies: Option<Vec<String>>, shares: Vec<f64>) {
+        let question = traces::Question { path: PathBuf::from(path), policies, shares };
+        self.registry.study(request, move |cancelled| traces::simulate(&question, cancelled));
     }
 
     /// What a model did so far, at once.
@@ -288,6 +310,12 @@ impl Registry {
         }
     }
 
+    /// Answers from a trace, until it is cancelled.
+    fn study(&self, request: u32, study: impl FnOnce(&dyn Fn() -> bool) -> Result<Event, NodeError> + Send + 'static) {
+        let cancelled = self.question(request);
+        self.look(request, "clutor-trace", move || study(&|| cancelled.load(Ordering::Acquire)));
+    }
+
     fn with_tokenizer<R>(
         &self,
         model: u32,
@@ -312,6 +340,7 @@ impl Registry {
         for engine in tables.engines.values() {
             engine.close();
         }
+        tables.questions.values().for_each(|cancelled| cancelled.store(true, Ordering::Release));
         drop(tables.engines);
         tables.threads.into_values().for_each(join);
     }

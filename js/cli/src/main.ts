@@ -5,6 +5,7 @@ import { logitsCommand } from "./commands/logits.js";
 import { perplexityCommand } from "./commands/perplexity.js";
 import { planCommand } from "./commands/plan.js";
 import { tokenizeCommand } from "./commands/tokenize.js";
+import { traceCommand } from "./commands/trace.js";
 import { UsageError } from "./flags.js";
 import { interrupt, writeError } from "./terminal.js";
 
@@ -48,6 +49,7 @@ function program(): Command {
   clutor.addCommand(tokenizeCommand());
   clutor.addCommand(logitsCommand());
   clutor.addCommand(perplexityCommand());
+  clutor.addCommand(traceCommand());
   for (const command of [clutor, ...clutor.commands]) {
     command.exitOverride().allowExcessArguments(false);
     // One line, written by `report`.

@@ -18,4 +18,12 @@ export {
 export type { Size } from "./sizes.js";
 export type { MemoryPlan, ModelStats, PlanReason, StoreStats } from "./stats.js";
 export { type DetokenizeOptions, type TokenizeOptions, Tokenizer } from "./tokenizer.js";
+export {
+  convertTrace,
+  inspectTrace,
+  type SimulateOptions,
+  type Simulation,
+  simulateTrace,
+  type TraceInfo,
+} from "./traces.js";
 export { version } from "./version.js";

@@ -1,7 +1,7 @@
 //! The binary format: the routers' logits of every token.
 
 use super::{ContentError, MAX_CHOICES, MAX_KEYS};
-use crate::routing::{RoutingRule, choose};
+use crate::routing::{Choice, RoutingRule, choose};
 use crate::store::policy::{Trace, Visit};
 use std::io::{ErrorKind, Read};
 
@@ -141,18 +141,33 @@ impl<R: Read> LogitsReader<R> {
         self.left_over
     }
 
-    /// The choices of the tokens that are left, as the router makes them.
+    /// As `next`, and puts the token's choices as the router makes them, `[n_layers, n_used]`, into `choices`.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub fn next_choices(&mut self, choices: &mut Vec<Choice>) -> Result<Option<u32>, ContentError> {
+        let Header { n_experts, rule, .. } = self.header;
+        choices.clear();
+        let Some((id, logits)) = self.next()? else { return Ok(None) };
+        let (mut probs, mut chosen) = (vec![0.0; n_experts], Vec::with_capacity(rule.n_used));
+        for logits in logits.chunks_exact(n_experts) {
+            choose(logits, rule, &mut probs, &mut chosen);
+            choices.append(&mut chosen);
+        }
+        Ok(Some(id))
+    }
+
+    /// The choices of the tokens that are left, and the bytes of a record that was not written to its end.
     pub(super) fn into_trace(mut self) -> Result<(Trace, usize), ContentError> {
         let Header { n_layers, n_experts, rule, n_prompt } = self.header;
         let mut trace = Trace { n_layers, n_experts, ..Trace::default() };
-        let (mut probs, mut chosen) = (vec![0.0; n_experts], Vec::new());
+        let mut choices = Vec::new();
         let mut token = 0_u32;
-        while let Some((_, logits)) = self.next()? {
-            for (layer, logits) in (0_usize..).zip(logits.chunks_exact(n_experts)) {
-                choose(logits, rule, &mut probs, &mut chosen);
+        while self.next_choices(&mut choices)?.is_some() {
+            for (layer, choices) in (0_usize..).zip(choices.chunks_exact(rule.n_used)) {
                 // Below MAX_KEYS, as layer and expert are below their counts.
                 let first = layer.saturating_mul(n_experts) as u32;
-                trace.keys.extend(chosen.iter().map(|choice| first.saturating_add(choice.expert)));
+                trace.keys.extend(choices.iter().map(|choice| first.saturating_add(choice.expert)));
                 trace.visits.push(Visit { token, end: trace.keys.len() });
             }
             if trace.keys.len() > MAX_CHOICES {

@@ -12,9 +12,10 @@
 //! layers and experts (else the highest ids do) and of prompt tokens; or a column `phase` is 0 for prompt tokens, as in
 //! the traces (`# route_trace v1`) of Helldez/BigMoeOnEdge. Rows of the prompt come first.
 
-use super::{ContentError, MAX_CHOICES, MAX_KEYS};
+use super::{ContentError, Header, MAX_CHOICES, MAX_KEYS};
+use crate::routing::{Choice, RoutingRule};
 use crate::store::policy::{Trace, Visit};
-use std::io::{BufRead, Read};
+use std::io::{BufRead, Read, Write};
 
 /// Longest line that is read; a row of a trace has less than a hundred bytes, a comment may name a file.
 const MAX_LINE_BYTES: usize = 1 << 16;
@@ -82,6 +83,26 @@ impl<R: BufRead> Lines<R> {
         match std::str::from_utf8(&self.line) {
             Ok(line) => Ok(Some((line.trim_end(), self.number))),
             Err(_) => Err(not_text(self.number)),
+        }
+    }
+}
+
+/// Writes the comments and names of columns that come first.
+pub(super) fn write_header(header: &Header, out: &mut Vec<u8>) {
+    let Header { n_layers, n_experts, rule: RoutingRule { n_used, .. }, n_prompt } = header;
+    let text = format!(
+        "# n_layer={n_layers} n_expert={n_experts} n_expert_used={n_used} n_prompt={n_prompt}\n\
+         token,layer,rank,expert,weight\n"
+    );
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Writes the rows of a token with its `choices`, `[n_layers, n_used]`. Weights are read back as they were, to the bit.
+pub(super) fn write_token(token: usize, choices: &[Choice], n_used: usize, out: &mut Vec<u8>) {
+    for (layer, choices) in choices.chunks_exact(n_used).enumerate() {
+        for (rank, Choice { expert, weight }) in choices.iter().enumerate() {
+            // A vector takes all that is written to it.
+            let _always = writeln!(out, "{token},{layer},{rank},{expert},{weight}");
         }
     }
 }

@@ -13,6 +13,15 @@ pub enum TraceError {
     #[error("{path}: {source}", path = path.display())]
     Content { path: PathBuf, source: ContentError },
 
+    #[error("{path}: the trace cannot be written: {source}", path = path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+
+    #[error("{path}: only a binary trace is converted, and this one holds the choices already", path = path.display())]
+    NotBinary { path: PathBuf },
+
+    #[error("{path}: the trace would be written onto itself; give another file to write", path = path.display())]
+    OntoItself { path: PathBuf },
+
     #[error("reading the trace was cancelled")]
     Cancelled,
 }

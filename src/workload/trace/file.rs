@@ -63,8 +63,17 @@ pub fn read_trace_while(path: &Path, cancelled: &dyn Fn() -> bool) -> Result<Tra
 /// # Errors
 /// As [`read_trace_while`].
 pub fn inspect_trace(path: &Path, cancelled: &dyn Fn() -> bool) -> Result<TraceInfo, TraceError> {
+    Ok(read_trace_with_info(path, cancelled)?.1)
+}
+
+/// Both at once.
+///
+/// # Errors
+/// As [`read_trace_while`].
+pub fn read_trace_with_info(path: &Path, cancelled: &dyn Fn() -> bool) -> Result<(Trace, TraceInfo), TraceError> {
     let (kind, trace, left_over_bytes) = read(path, cancelled)?;
-    Ok(TraceInfo::of(kind, &trace, left_over_bytes))
+    let info = TraceInfo::of(kind, &trace, left_over_bytes);
+    Ok((trace, info))
 }
 
 impl TraceInfo {

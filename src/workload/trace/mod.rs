@@ -6,17 +6,21 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 mod binary;
+mod convert;
 mod csv;
 mod error;
 mod file;
+mod recorder;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)] // A panic is how a test fails.
 mod tests;
 
 pub use binary::{Header, LogitsReader};
+pub use convert::convert_to_csv;
 pub use csv::parse;
 pub use error::{ContentError, TraceError};
-pub use file::{TraceInfo, TraceKind, inspect_trace, read_trace, read_trace_while};
+pub use file::{TraceInfo, TraceKind, inspect_trace, read_trace, read_trace_while, read_trace_with_info};
+pub use recorder::TraceRecorder;
 
 /// Most experts of all layers that a trace may have: a hundred times the largest known model's.
 const MAX_KEYS: usize = 1 << 22;
