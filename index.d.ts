@@ -118,6 +118,9 @@ export declare function kernels(): Array<string>
 export interface LoadOptions {
   threads?: number
   contextLength?: number
+  /** Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known. */
+  longestText?: number
+  longestPrompt?: number
   /** `f16` or `f32`. */
   cacheType: string
   /** A kernel path's name; the best one where absent. */
@@ -128,6 +131,8 @@ export interface LoadOptions {
   memoryBytes?: number
   /** Memory for cached experts alone; they are streamed then. */
   cacheBytes?: number
+  /** `auto`, `resident` or `ring`. */
+  dense?: string
   /** A cache policy's name, perhaps with a colon and its parameter. */
   policy?: string
   /** `off`, `prev`, `ahead` or `auto`. */
@@ -149,10 +154,17 @@ export interface MemoryPlan {
   explanation: string
   /** Bytes that the whole must fit in, where there is such a limit. */
   budgetBytes?: number
-  /** Bytes of what every token needs. */
+  /** Where the weights are that every token needs: `resident`, in memory, or `ring`, two layers' at a time. */
+  dense: string
+  /** Bytes of those weights that are in memory at once. */
   denseBytes: number
-  /** Bytes for experts: all of them, or the cache with its staging and spare buffers. */
+  /** Bytes for experts: all of them, or the cache and its staging buffers. */
   expertBytes: number
+  /**
+   * Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
+   * predicted peak.
+   */
+  spareBytes: number
   /** Experts that are in memory at once. */
   cachedExperts: number
   /** Experts of all layers. */
@@ -161,13 +173,15 @@ export interface MemoryPlan {
   cachedShare: number
   /** Tokens that prompt and answer may have together. */
   contextLength: number
+  /** Tokens that are computed at once, at most. */
+  batchTokens: number
   /** Bytes of the keys and values of a full context. */
   kvBytes: number
   /** Bytes of the buffers of a pass. */
   bufferBytes: number
   /** Bytes for the process itself: what it holds already, and what it grows by. */
   processBytes: number
-  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's. */
+  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's and the spare ones. */
   predictedPeakBytes: number
 }
 
@@ -177,6 +191,8 @@ export interface ModelCounts {
   /** Tokens that went through the model, of prompts and of answers. */
   tokens: number
   store?: StoreCounts
+  /** Bytes of dense weights read, and time that the computation waited for them; absent where they are in memory. */
+  ring?: RingCounts
   substitutions?: Substitutions
 }
 
@@ -223,6 +239,12 @@ export interface PerplexityScore {
   nll: number
   perplexity: number
   tokens: number
+}
+
+/** What the ring of dense weights did. */
+export interface RingCounts {
+  readBytes: number
+  waitUs: number
 }
 
 export interface SmartRoute {

@@ -1,4 +1,4 @@
-import type { GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
+import type { ExpectedText, GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
 import { Command } from "commander";
 import {
   alias,
@@ -80,7 +80,7 @@ function collect(text: string, earlier: string[] = []): string[] {
 async function generate(argument: string | undefined, _: Options, command: Command): Promise<void> {
   const options = exclusive<Options>(command, ["prompt", "file"], argument);
   const prompt = await findPrompt(argument, options);
-  const model = await loadModel(options);
+  const model = await loadModel(options, { expect: expected(prompt, options) });
   try {
     const { result, atFirstPiece } = await make(model, prompt, options);
     const stats = model.stats();
@@ -96,6 +96,14 @@ async function generate(argument: string | undefined, _: Options, command: Comma
   } finally {
     await model.dispose();
   }
+}
+
+/** What is known of the text before the model is there. */
+function expected(prompt: string, { tokens }: Options): ExpectedText {
+  // A token is a byte at least. Some models' tokenizers normalize first, which lengthens a few characters, and one token
+  // may begin the text.
+  const promptTokens = Math.max(Buffer.byteLength(prompt), Buffer.byteLength(prompt.normalize("NFC"))) + 1;
+  return tokens === undefined || tokens < 0 ? { promptTokens } : { promptTokens, maxTokens: tokens };
 }
 
 async function findPrompt(argument: string | undefined, options: Options): Promise<string> {
