@@ -14,15 +14,6 @@ export declare class Host {
   inspect(request: number, path: string): void
   /** Reads a file's header and says where its bytes would go; answers with `plan`. */
   plan(request: number, path: string, options: LoadOptions): void
-  /** Reads a trace; answers with `trace`. */
-  inspectTrace(request: number, path: string): void
-  /** Writes a binary trace's choices to the CSV file `out`; answers with the number of tokens, as `done`. */
-  convertTrace(request: number, path: string, out: string): void
-  /**
-   * Replays a trace through cache policies (all where none is named), for caches of `shares` of all experts; answers
-   * with `simulation`.
-   */
-  simulateTrace(request: number, path: string, policies: Array<string> | undefined | null, shares: Array<number>): void
   /** What a model did so far, at once. */
   counts(model: number): ModelCounts
   /** Starts a generation; `pieces` events say when to `drain` it. */
@@ -71,8 +62,6 @@ export interface Event {
   inspection?: Inspection
   plan?: MemoryPlan
   perplexity?: PerplexityScore
-  trace?: TraceInfo
-  simulation?: Simulation
   /** Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first. */
   arrays?: Array<Array<number>>
   failure?: Failure
@@ -96,20 +85,6 @@ export interface GenerateOptions {
   ignoreEos: boolean
   /** Control tokens written in the prompt's text become their ids. */
   special: boolean
-  /** File that the routing is recorded in. */
-  trace?: string
-}
-
-/** How often a chosen expert was in the cache. */
-export interface HitRates {
-  /** Share of the choices after the prompt, 0 to 1. */
-  hitRate: number
-  /** Hits after the prompt. */
-  hits: number
-  /** Choices after the prompt. */
-  accesses: number
-  promptHits: number
-  promptAccesses: number
 }
 
 export interface Inspection {
@@ -143,6 +118,9 @@ export declare function kernels(): Array<string>
 export interface LoadOptions {
   threads?: number
   contextLength?: number
+  /** Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known. */
+  longestText?: number
+  longestPrompt?: number
   /** `f16` or `f32`. */
   cacheType: string
   /** A kernel path's name; the best one where absent. */
@@ -153,6 +131,8 @@ export interface LoadOptions {
   memoryBytes?: number
   /** Memory for cached experts alone; they are streamed then. */
   cacheBytes?: number
+  /** `auto`, `resident` or `ring`. */
+  dense?: string
   /** A cache policy's name, perhaps with a colon and its parameter. */
   policy?: string
   /** `off`, `prev`, `ahead` or `auto`. */
@@ -174,10 +154,17 @@ export interface MemoryPlan {
   explanation: string
   /** Bytes that the whole must fit in, where there is such a limit. */
   budgetBytes?: number
-  /** Bytes of what every token needs. */
+  /** Where the weights are that every token needs: `resident`, in memory, or `ring`, two layers' at a time. */
+  dense: string
+  /** Bytes of those weights that are in memory at once. */
   denseBytes: number
-  /** Bytes for experts: all of them, or the cache with its staging and spare buffers. */
+  /** Bytes for experts: all of them, or the cache and its staging buffers. */
   expertBytes: number
+  /**
+   * Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
+   * predicted peak.
+   */
+  spareBytes: number
   /** Experts that are in memory at once. */
   cachedExperts: number
   /** Experts of all layers. */
@@ -186,13 +173,15 @@ export interface MemoryPlan {
   cachedShare: number
   /** Tokens that prompt and answer may have together. */
   contextLength: number
+  /** Tokens that are computed at once, at most. */
+  batchTokens: number
   /** Bytes of the keys and values of a full context. */
   kvBytes: number
   /** Bytes of the buffers of a pass. */
   bufferBytes: number
   /** Bytes for the process itself: what it holds already, and what it grows by. */
   processBytes: number
-  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's. */
+  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's and the spare ones. */
   predictedPeakBytes: number
 }
 
@@ -202,6 +191,8 @@ export interface ModelCounts {
   /** Tokens that went through the model, of prompts and of answers. */
   tokens: number
   store?: StoreCounts
+  /** Bytes of dense weights read, and time that the computation waited for them; absent where they are in memory. */
+  ring?: RingCounts
   substitutions?: Substitutions
 }
 
@@ -250,33 +241,10 @@ export interface PerplexityScore {
   tokens: number
 }
 
-/** Caches of one size. */
-export interface SimulatedCache {
-  /** The share asked for, 0 to 1. */
-  share: number
-  /** Experts that the cache holds. */
-  cachedExperts: number
-  /** The best that could be: keeps what is needed soonest, knowing what comes. */
-  belady: HitRates
-  /** One for each policy asked for. */
-  policies: Array<SimulatedPolicy>
-}
-
-/** What a policy did with a cache that was empty at first. */
-export interface SimulatedPolicy {
-  policy: string
-  /** The policy that streaming uses unless told otherwise. */
-  isDefault: boolean
-  rates: HitRates
-  /** Choices simulated in a second. */
-  accessesPerSecond: number
-}
-
-/** What caches would have done with a trace. */
-export interface Simulation {
-  trace: TraceInfo
-  /** One for each share asked for. */
-  caches: Array<SimulatedCache>
+/** What the ring of dense weights did. */
+export interface RingCounts {
+  readBytes: number
+  waitUs: number
 }
 
 export interface SmartRoute {
@@ -328,25 +296,6 @@ export interface Substitutions {
 export interface TensorTypeUse {
   tensors: number
   bytes: number
-}
-
-/** What a trace file holds. */
-export interface TraceInfo {
-  /** `router-logits` or `choices`. */
-  kind: string
-  nLayers: number
-  /** Experts of a layer. */
-  nExperts: number
-  /** Most experts that a token chose in a layer. */
-  nExpertsUsed: number
-  /** Tokens of the prompt. */
-  promptTokens: number
-  /** Tokens that follow it. */
-  tokens: number
-  /** Choices of an expert, for prompt and text. */
-  choices: number
-  /** Bytes at the end that are no whole token: the recording was cut off. */
-  leftOverBytes: number
 }
 
 /** Bytes of memory that this process may ever use, limits of control groups included; none where the system does not say. */

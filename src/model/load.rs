@@ -27,6 +27,8 @@ pub struct LoadOptions {
     /// Tokens of the longest text, prompt and answer together, where that is known: the default context is no longer than
     /// that while experts are streamed, for memory serves better as cache.
     pub longest_text: Option<usize>,
+    /// Tokens of the longest prompt, where that is known: buffers are no larger than it needs.
+    pub longest_prompt: Option<usize>,
     /// Element type of the key/value cache.
     pub cache_type: CacheType,
     /// Kernel path by name; the fastest one where not given.

@@ -30,6 +30,8 @@ pub struct MemoryPlan {
     pub n_experts: usize,
     /// Positions of the context.
     pub n_ctx: usize,
+    /// Tokens of a pass at most.
+    pub batch_tokens: usize,
     /// Bytes of the keys and values of a full context.
     pub kv_bytes: u64,
     /// Bytes of the buffers of a pass.
@@ -94,7 +96,8 @@ const LEAST_CTX: usize = 512;
 const STREAMING_CTX: usize = 4096;
 /// Share of a budget that keys and values of the default context take at most while experts are streamed: an eighth.
 const STREAMING_KV_PART: u64 = 8;
-/// Tokens of the largest pass.
+/// Tokens of the largest pass: large enough that each expert's weights serve many tokens, small enough that a pass ends
+/// soon.
 const BATCH_TOKENS: usize = 512;
 
 /// Decides where the bytes of a model go.
@@ -235,6 +238,7 @@ impl Planner<'_> {
             cached_experts: 0,
             n_experts: self.experts.n_present(),
             n_ctx,
+            batch_tokens: self.batch_tokens(n_ctx),
             kv_bytes: self.kv_bytes(n_ctx),
             buffer_bytes: self.buffer_bytes(n_ctx),
             process_bytes: self.process_bytes + SLACK_BYTES,
@@ -280,6 +284,11 @@ impl Planner<'_> {
         self.wanted_ctx().min(affordable.max(LEAST_CTX))
     }
 
+    /// Tokens of a pass at most: what is known of the longest prompt saves buffers.
+    fn batch_tokens(&self, n_ctx: usize) -> usize {
+        self.options.longest_prompt.unwrap_or(BATCH_TOKENS).clamp(1, BATCH_TOKENS).min(n_ctx)
+    }
+
     fn affordable_ctx(&self, bytes: u64) -> usize {
         usize::try_from(bytes / self.kv_bytes(1).max(1)).unwrap_or(usize::MAX)
     }
@@ -296,7 +305,7 @@ impl Planner<'_> {
         let per_token =
             4 * config.embed_dim + 2 * config.q_dim() + 2 * config.kv_dim() + config.head_dim + config.n_experts;
         let per_pair = 2 * config.expert_dim + config.embed_dim;
-        let floats = BATCH_TOKENS.min(n_ctx) * (per_token + config.routing.n_used * per_pair) + 2 * self.vocab_size;
+        let floats = self.batch_tokens(n_ctx) * (per_token + config.routing.n_used * per_pair) + 2 * self.vocab_size;
         (floats * 4 + floats) as u64
     }
 }

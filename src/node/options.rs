@@ -16,6 +16,7 @@ pub(super) fn load_options(options: LoadOptions) -> Result<model::LoadOptions, N
         n_threads: options.threads.map(|n| n as usize),
         n_ctx: options.context_length.map(|n| n as usize),
         longest_text: options.longest_text.map(|n| n as usize),
+        longest_prompt: options.longest_prompt.map(|n| n as usize),
         cache_type: if options.cache_type == "f32" { model::CacheType::F32 } else { model::CacheType::F16 },
         kernels: options.kernels,
         memory_bytes: bytes(options.memory_bytes),

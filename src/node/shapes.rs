@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 pub struct LoadOptions {
     pub threads: Option<u32>,
     pub context_length: Option<u32>,
-    /// Tokens of the longest text, where that is known.
+    /// Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known.
     pub longest_text: Option<u32>,
+    pub longest_prompt: Option<u32>,
     /// `f16` or `f32`.
     pub cache_type: String,
     /// A kernel path's name; the best one where absent.
@@ -177,6 +178,8 @@ pub struct MemoryPlan {
     pub cached_share: f64,
     /// Tokens that prompt and answer may have together.
     pub context_length: i64,
+    /// Tokens that are computed at once, at most.
+    pub batch_tokens: i64,
     /// Bytes of the keys and values of a full context.
     pub kv_bytes: i64,
     /// Bytes of the buffers of a pass.

@@ -38,6 +38,7 @@ impl From<&model::MemoryPlan> for MemoryPlan {
             n_experts: plan.n_experts as i64,
             cached_share: plan.cached_share(),
             context_length: plan.n_ctx as i64,
+            batch_tokens: plan.batch_tokens as i64,
             kv_bytes: plan.kv_bytes as i64,
             buffer_bytes: plan.buffer_bytes as i64,
             process_bytes: plan.process_bytes as i64,

@@ -1,7 +1,7 @@
 import type * as Native from "../../../index.js";
 
 /** Where a model's bytes go. Experts are streamed, or all in memory; `reason` says what decided. */
-export type MemoryPlan = Readonly<Native.MemoryPlan & { reason: PlanReason }>;
+export type MemoryPlan = Readonly<Native.MemoryPlan & { reason: PlanReason; dense: "resident" | "ring" }>;
 
 /**
  * Everything fits in the `memory` given (`fits-budget`) or in what the system allows (`fits-memory`); it does not
@@ -18,11 +18,22 @@ export interface ModelStats {
     rssBytes: number;
     /** The most it had. */
     peakRssBytes: number;
+    /** The most that was predicted at the load, with a full context: `plan.predictedPeakBytes`. */
+    predictedPeakBytes: number;
   };
   /** Tokens that went through the model, of prompts and answers. */
   tokens: number;
   /** Absent where all experts are in memory. */
   store?: StoreStats;
+  /** Dense weights that were read anew; absent where they are in memory. */
+  ring?: {
+    /** Bytes read. */
+    bytesRead: number;
+    /** `bytesRead` for each of the model's `tokens`. */
+    bytesPerToken: number;
+    /** Milliseconds in which the computation waited for them. */
+    waitMs: number;
+  };
 }
 
 /** What streaming did. A request is for one expert of one layer, for all tokens of a pass at once. */
@@ -94,14 +105,22 @@ export interface StoreStats {
 
 /** Statistics from the engine's counts. */
 export function statsOf(counts: Native.ModelCounts): ModelStats {
-  const { plan, tokens, store, substitutions } = counts;
+  const { plan, tokens, store, ring, substitutions } = counts;
   const stats: ModelStats = {
     plan: plan as MemoryPlan,
     // Node gives the peak in KiB.
-    memory: { rssBytes: process.memoryUsage.rss(), peakRssBytes: process.resourceUsage().maxRSS * 1024 },
+    memory: {
+      rssBytes: process.memoryUsage.rss(),
+      peakRssBytes: process.resourceUsage().maxRSS * 1024,
+      predictedPeakBytes: plan.predictedPeakBytes,
+    },
     tokens,
   };
   if (store !== undefined) stats.store = storeStats(store, tokens);
+  if (ring !== undefined) {
+    const { readBytes, waitUs } = ring;
+    stats.ring = { bytesRead: readBytes, bytesPerToken: ratio(readBytes, tokens), waitMs: waitUs / 1000 };
+  }
   if (stats.store !== undefined && substitutions !== undefined) {
     const { slots, substituted } = substitutions;
     stats.store.substitutions = { ...substitutions, share: ratio(substituted, slots) };

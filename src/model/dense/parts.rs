@@ -7,10 +7,10 @@ use std::ops::Range;
 /// The dense matrices of a model, in the order in which a pass needs them: one part for each layer, then the output's.
 #[derive(Debug, Default)]
 pub struct Parts {
-    parts: Vec<Part>,
-    n_layers: usize,
+    pub(super) parts: Vec<Part>,
+    pub(super) n_layers: usize,
     /// Rows of the output in each part after the layers'.
-    output: Vec<Range<usize>>,
+    pub(super) output: Vec<Range<usize>>,
 }
 
 /// Ranges of the files that are in memory together.
@@ -115,7 +115,7 @@ impl Parts {
 
 impl Part {
     /// A part of `(shard, offset, bytes)`.
-    fn of(mut ranges: Vec<(usize, u64, u64)>) -> Self {
+    pub(super) fn of(mut ranges: Vec<(usize, u64, u64)>) -> Self {
         ranges.sort_unstable();
         let mut part = Self::default();
         let align = ALIGNMENT as u64;

@@ -15,6 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+mod tests;
+
 /// Dense tensors that are read anew in every pass.
 ///
 /// A thread reads. Memory goes to it with the number of a part and comes back filled, so nobody shares it.
