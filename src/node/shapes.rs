@@ -2,6 +2,7 @@
 //!
 //! Counts of bytes and tokens are `i64`, JavaScript numbers that are exact up to 2^53.
 
+use super::stream::StreamReport;
 use super::traces::{Simulation, TraceInfo};
 use napi_derive::napi;
 use std::collections::BTreeMap;
@@ -78,6 +79,7 @@ pub struct Event {
     pub perplexity: Option<PerplexityScore>,
     pub trace: Option<TraceInfo>,
     pub simulation: Option<Simulation>,
+    pub stream: Option<StreamReport>,
     /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
     pub arrays: Option<Vec<Vec<u32>>>,
     pub failure: Option<Failure>,

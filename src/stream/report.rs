@@ -2,6 +2,7 @@
 
 use crate::experts::StreamingReport;
 use crate::model::{MemoryPlan, ModelInfo, RingReport};
+use crate::store::policy::PolicyKind;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub struct StreamReport {
     pub info: ModelInfo,
     /// Where its bytes were, with the predicted peak.
     pub plan: MemoryPlan,
+    /// Which experts stayed.
+    pub policy: PolicyKind,
     /// Tokens that went through.
     pub n_tokens: usize,
     /// Time from the first token's start to the last one's end.

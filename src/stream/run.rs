@@ -89,6 +89,7 @@ pub fn stream(
     Ok(StreamReport {
         info: model.info().clone(),
         plan: model.plan().clone(),
+        policy: load.streaming.policy,
         n_tokens: tokens.n_tokens(),
         elapsed: records.0.last().map_or(Duration::ZERO, |record| record.elapsed),
         loading,
@@ -134,7 +135,8 @@ fn choices(path: &Path, options: &StreamOptions, cancelled: &dyn Fn() -> bool) -
 
 /// The options with which experts are streamed whatever would fit, and nothing is kept for a text.
 fn load_options(path: &Path, options: &LoadOptions) -> Result<LoadOptions, ModelError> {
-    let mut load = LoadOptions { n_ctx: Some(1), smart: None, ..options.clone() };
+    let mut load =
+        LoadOptions { n_ctx: Some(1), longest_text: Some(1), longest_prompt: Some(1), smart: None, ..options.clone() };
     let anywhere = LoadOptions { dense: DensePlace::Auto, ..load.clone() };
     if !Model::plan_for(path, &anywhere)?.streaming {
         // All experts fit: a cache for all of them.
