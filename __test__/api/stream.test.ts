@@ -1,7 +1,7 @@
 // The streaming engine as a benchmark: `streamBenchmark` and `clutor stream`.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { streamBenchmark } from "@clutor/core";
@@ -135,6 +135,12 @@ describe("clutor stream", () => {
     });
   });
 
+  it("leaves nothing behind: what was chosen here says nothing of texts", async () => {
+    const env = { HOME: folder, USERPROFILE: folder };
+    expect((await run(["stream", ...flags], { env })).code).toBe(0);
+    expect(existsSync(join(folder, ".clutor"))).toBe(false);
+  });
+
   it("replays the trace of a text, and says whose it is", async () => {
     const trace = join(folder, "fox.trace");
     const text = ["--temp", "0", "-n", "20", "-m", builtIn];
@@ -184,7 +190,12 @@ describe("clutor stream", () => {
   it("ends with 130 on Ctrl-C, without a word", async () => {
     const args = ["stream", ...flags, "-n", "100000", "--compute", "delay:2ms"];
     const told = 'process.on("newListener", (name) => name === "SIGINT" && process.stderr.write("handled"));';
-    const child = spawn(process.execPath, ["--import", `data:text/javascript,${encodeURIComponent(told)}`, clutor, ...args]);
+    const child = spawn(process.execPath, [
+      "--import",
+      `data:text/javascript,${encodeURIComponent(told)}`,
+      clutor,
+      ...args,
+    ]);
     let out = "";
     child.stdout.on("data", (text) => {
       out += text;

@@ -203,6 +203,8 @@ fn a_delay_takes_its_time_for_each_expert_and_can_be_cancelled() {
     let cancelled = || started.elapsed() > Duration::from_millis(100);
     let error = stream(&trained_model(), &slow(Duration::from_secs(60), 10), &cancelled, &mut |_| {}).unwrap_err();
     assert!(matches!(error, StreamError::Cancelled), "{error}");
+    let error = stream(&trained_model(), &with(|options| options.n_tokens = Some(10_000_000)), &|| true, &mut |_| {});
+    assert!(matches!(error, Err(StreamError::Cancelled)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::report::StreamReport;
 use super::tokens::Tokens;
 use super::work::Worker;
 use super::{Choices, StreamError, StreamOptions};
-use crate::experts::{Expert, StreamingReport};
+use crate::experts::{Expert, StreamingOptions, StreamingReport};
 use crate::gguf::Gguf;
 use crate::model::{Config, DensePlace, ForwardError, LoadOptions, Model, ModelError, Walk};
 use crate::quant::WeightRows;
@@ -117,7 +117,9 @@ fn choices(path: &Path, options: &StreamOptions, cancelled: &dyn Fn() -> bool) -
             if let Some(burst) = routing.burst.as_ref().filter(|burst| burst.start >= n_tokens) {
                 return Err(StreamError::BurstAfterEnd { start: burst.start, n_tokens });
             }
-            Ok(Tokens::of(routing.trace(RoutingShape { n_layers, n_experts, n_used }, n_tokens), None))
+            let shape = RoutingShape { n_layers, n_experts, n_used };
+            let trace = routing.trace_while(shape, n_tokens, cancelled).ok_or(StreamError::Cancelled)?;
+            Ok(Tokens::of(trace, None))
         }
         Choices::Trace(path) => {
             let trace = read_trace_while(path, cancelled).map_err(|error| match error {
@@ -135,8 +137,20 @@ fn choices(path: &Path, options: &StreamOptions, cancelled: &dyn Fn() -> bool) -
 
 /// The options with which experts are streamed whatever would fit, and nothing is kept for a text.
 fn load_options(path: &Path, options: &LoadOptions) -> Result<LoadOptions, ModelError> {
-    let mut load =
-        LoadOptions { n_ctx: Some(1), longest_text: Some(1), longest_prompt: Some(1), smart: None, ..options.clone() };
+    let StreamingOptions { policy, n_staging, n_io_threads, page_cache, prefetch, prefetch_n, .. } = options.streaming;
+    // Only what says how to stream: a benchmark begins cold, and nothing of made-up choices is to be remembered.
+    #[allow(clippy::needless_update)]
+    let streaming = StreamingOptions {
+        policy,
+        n_staging,
+        n_io_threads,
+        page_cache,
+        prefetch,
+        prefetch_n,
+        ..StreamingOptions::default()
+    };
+    let one_token = LoadOptions { n_ctx: Some(1), longest_text: Some(1), longest_prompt: Some(1), ..options.clone() };
+    let mut load = LoadOptions { streaming, smart: None, ..one_token };
     let anywhere = LoadOptions { dense: DensePlace::Auto, ..load.clone() };
     if !Model::plan_for(path, &anywhere)?.streaming {
         // All experts fit: a cache for all of them.

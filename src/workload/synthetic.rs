@@ -53,6 +53,17 @@ impl SyntheticRouting {
     /// # Panics
     /// If a layer has fewer experts than a token uses, or there are more than `u32::MAX` tokens or experts.
     pub fn trace(&self, shape: RoutingShape, n_tokens: usize) -> Trace {
+        match self.trace_while(shape, n_tokens, &|| false) {
+            Some(trace) => trace,
+            None => unreachable!("nobody cancels it"),
+        }
+    }
+
+    /// As [`trace`](Self::trace); `None` if `cancelled` says so, which is asked for each token.
+    ///
+    /// # Panics
+    /// As [`trace`](Self::trace).
+    pub fn trace_while(&self, shape: RoutingShape, n_tokens: usize, cancelled: &dyn Fn() -> bool) -> Option<Trace> {
         let RoutingShape { n_layers, n_experts, n_used } = shape;
         assert!(n_used <= n_experts, "{n_used} of {n_experts} experts");
         assert!(u32::try_from(n_layers * n_experts).is_ok() && u32::try_from(n_tokens).is_ok(), "32 bits are enough");
@@ -65,6 +76,9 @@ impl SyntheticRouting {
             n_prompt_keys: 0,
         };
         for token in 0..n_tokens {
+            if cancelled() {
+                return None;
+            }
             let structured = !self.burst.as_ref().is_some_and(|burst| burst.contains(&token));
             for (layer, state) in layers.iter_mut().enumerate() {
                 let chosen = state.choose(n_used, structured);
@@ -73,7 +87,7 @@ impl SyntheticRouting {
                 state.drift(self.drift_tokens);
             }
         }
-        trace
+        Some(trace)
     }
 }
 

@@ -107,14 +107,18 @@ async function stream(_: unknown, command: Command): Promise<void> {
 
 const eraseLine = "\r\u001b[K";
 
-/** Keeps one line on stderr up to date. */
+/** Keeps one line on stderr up to date, with the speed of the last second or so. */
 function progressLine(): (progress: { done: number; total: number }) => void {
-  const last: { at: number; done: number } = { at: performance.now(), done: 0 };
+  let from: { at: number; done: number } | undefined;
+  let speed = "";
   return ({ done, total }) => {
-    const now = performance.now();
-    const rate = ((done - last.done) * 1000) / Math.max(now - last.at, 1);
-    Object.assign(last, { at: now, done });
-    process.stderr.write(`${eraseLine}${done} of ${total} tokens, ${rate.toFixed(1)} a second`);
+    const at = performance.now();
+    from ??= { at, done };
+    if (at - from.at >= 1000) {
+      speed = `, ${(((done - from.done) * 1000) / (at - from.at)).toFixed(1)} a second`;
+      from = { at, done };
+    }
+    process.stderr.write(`${eraseLine}${done} of ${total} tokens${speed}`);
   };
 }
 
@@ -136,7 +140,11 @@ function describe(found: StreamBenchmark, options: Options): string {
     ],
     ["cache", `${plan.cachedExperts} of ${plan.nExperts} experts (${percent(plan.cachedShare)}), ${found.policy}`],
     ["speed", `${found.tokensPerSecond.toFixed(2)} tokens/s: ${tokens} tokens in ${seconds(found.elapsedMs)}`],
-    ["hit rate", `${percent(store.hitRate)} of ${store.accesses} requests`],
+    [
+      "hit rate",
+      `${percent(store.hitRate)} of ${store.accesses} requests: ${percent(store.hits / store.accesses)} by the cache, ` +
+        `${percent(store.stagingHits / store.accesses)} by prefetches`,
+    ],
     ["read", `${bytes(found.bytesPerToken)} a token, ${bytes(found.bytesPerSecond)}/s from the drive`],
     [
       "waited",
