@@ -23,6 +23,8 @@ export declare class Host {
    * with `simulation`.
    */
   simulateTrace(request: number, path: string, policies: Array<string> | undefined | null, shares: Array<number>): void
+  /** Streams experts without a model's arithmetic; answers with `stream`, and with the tokens done as they are. */
+  stream(request: number, path: string, options: StreamOptions): void
   /** What a model did so far, at once. */
   counts(model: number): ModelCounts
   /** Starts a generation; `pieces` events say when to `drain` it. */
@@ -73,6 +75,7 @@ export interface Event {
   perplexity?: PerplexityScore
   trace?: TraceInfo
   simulation?: Simulation
+  stream?: StreamReport
   /** Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first. */
   arrays?: Array<Array<number>>
   failure?: Failure
@@ -143,6 +146,9 @@ export declare function kernels(): Array<string>
 export interface LoadOptions {
   threads?: number
   contextLength?: number
+  /** Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known. */
+  longestText?: number
+  longestPrompt?: number
   /** `f16` or `f32`. */
   cacheType: string
   /** A kernel path's name; the best one where absent. */
@@ -153,6 +159,8 @@ export interface LoadOptions {
   memoryBytes?: number
   /** Memory for cached experts alone; they are streamed then. */
   cacheBytes?: number
+  /** `auto`, `resident` or `ring`. */
+  dense?: string
   /** A cache policy's name, perhaps with a colon and its parameter. */
   policy?: string
   /** `off`, `prev`, `ahead` or `auto`. */
@@ -174,10 +182,17 @@ export interface MemoryPlan {
   explanation: string
   /** Bytes that the whole must fit in, where there is such a limit. */
   budgetBytes?: number
-  /** Bytes of what every token needs. */
+  /** Where the weights are that every token needs: `resident`, in memory, or `ring`, two layers' at a time. */
+  dense: string
+  /** Bytes of those weights that are in memory at once. */
   denseBytes: number
-  /** Bytes for experts: all of them, or the cache with its staging and spare buffers. */
+  /** Bytes for experts: all of them, or the cache and its staging buffers. */
   expertBytes: number
+  /**
+   * Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
+   * predicted peak.
+   */
+  spareBytes: number
   /** Experts that are in memory at once. */
   cachedExperts: number
   /** Experts of all layers. */
@@ -186,13 +201,15 @@ export interface MemoryPlan {
   cachedShare: number
   /** Tokens that prompt and answer may have together. */
   contextLength: number
+  /** Tokens that are computed at once, at most. */
+  batchTokens: number
   /** Bytes of the keys and values of a full context. */
   kvBytes: number
   /** Bytes of the buffers of a pass. */
   bufferBytes: number
   /** Bytes for the process itself: what it holds already, and what it grows by. */
   processBytes: number
-  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's. */
+  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's and the spare ones. */
   predictedPeakBytes: number
 }
 
@@ -202,6 +219,8 @@ export interface ModelCounts {
   /** Tokens that went through the model, of prompts and of answers. */
   tokens: number
   store?: StoreCounts
+  /** Bytes of dense weights read, and time that the computation waited for them; absent where they are in memory. */
+  ring?: RingCounts
   substitutions?: Substitutions
 }
 
@@ -248,6 +267,12 @@ export interface PerplexityScore {
   nll: number
   perplexity: number
   tokens: number
+}
+
+/** What the ring of dense weights did. */
+export interface RingCounts {
+  readBytes: number
+  waitUs: number
 }
 
 /** Caches of one size. */
@@ -311,6 +336,75 @@ export interface StoreCounts {
   chosen: number
   /** Experts are being prefetched now. */
   prefetching: boolean
+}
+
+/** Hit rates around a burst of structureless choices. */
+export interface StreamBurst {
+  firstToken: number
+  tokens: number
+  before?: number
+  during: number
+  after?: number
+  recoveredAfter?: number
+}
+
+export interface StreamOptions {
+  /** As for a model that generates; what is for texts has no effect. */
+  load: LoadOptions
+  /** Tokens; a default, or all of the trace, where absent. */
+  tokens?: number
+  /** File with recorded choices; the ones below count where absent. */
+  trace?: string
+  seed: number
+  /** Exponent of the popularity of experts. */
+  skew: number
+  /** Tokens that a favourite lasts, on average. */
+  driftTokens: number
+  burstStart?: number
+  burstTokens?: number
+  /** Of the prediction, 0 to 1. */
+  accuracy: number
+  /** `dot`, `checksum` or `delay`. */
+  compute: string
+  /** Of each expert, with `delay`. */
+  delayUs?: number
+  windows: number
+}
+
+/** What a benchmark found, as it was counted. */
+export interface StreamReport {
+  architecture: string
+  nLayers: number
+  nExperts: number
+  nExpertsUsed: number
+  threads: number
+  /** Name of the arithmetic path. */
+  kernels: string
+  plan: MemoryPlan
+  /** The cache policy, with its parameter. */
+  policy: string
+  tokens: number
+  elapsedUs: number
+  /** Until the first token began. */
+  loadingUs: number
+  /** Of the work on weights. */
+  workingUs: number
+  store: StoreCounts
+  ring: RingCounts
+  windows: Array<StreamWindow>
+  burst?: StreamBurst
+  /** Hexadecimal. */
+  digest: string
+}
+
+/** A part of the run. */
+export interface StreamWindow {
+  firstToken: number
+  tokens: number
+  hitRate: number
+  readBytes: number
+  waitUs: number
+  elapsedUs: number
 }
 
 /** What SMART-ROUTE gave away. */

@@ -20,11 +20,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &["gguf", "quant", "kernels", "math", "routing", "experts", "store", "parallel", "tokenizer", "guard"]),
     ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard", "workload"]),
     ("workload", &["store", "routing"]),
+    ("stream", &["model", "workload", "store", "experts", "gguf", "quant", "kernels", "parallel"]),
     (
         "node",
         &[
             "model",
             "generate",
+            "stream",
+            "workload",
             "gguf",
             "tokenizer",
             "sampling",

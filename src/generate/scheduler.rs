@@ -69,8 +69,6 @@ impl std::fmt::Debug for Active {
 /// How a generation ends.
 type Ending = Result<StopReason, GenerateError>;
 
-/// Tokens of a pass: large enough that each expert's weights serve many tokens, small enough that a pass ends soon.
-const BATCH_TOKENS: usize = 512;
 /// Caches of ended texts that are kept: a conversation and a side question.
 const KEPT: usize = 2;
 
@@ -163,7 +161,8 @@ impl Scheduler {
     fn batch(&self) -> (Vec<usize>, Vec<BatchToken>) {
         let left = |active: &Active| active.generation.tokens().len() - active.sequence.len();
         let ready: Vec<usize> = (0..self.active.len()).filter(|&i| self.active[i].sink.has_room()).collect();
-        let shares = shares(&ready.iter().map(|&i| left(&self.active[i])).collect::<Vec<_>>(), BATCH_TOKENS);
+        let shares =
+            shares(&ready.iter().map(|&i| left(&self.active[i])).collect::<Vec<_>>(), self.model.plan().batch_tokens);
         let (mut running, mut batch) = (Vec::new(), Vec::new());
         for (i, n) in ready.into_iter().zip(shares).filter(|(_, n)| *n > 0) {
             let active = &self.active[i];

@@ -1,9 +1,9 @@
 //! From a file to a model that is ready for its first token.
 
-use super::dense::{Dense, OwnedTensors};
+use super::dense::{Dense, OwnedTensors, Parts, Ring};
 use super::plan::{self, MemoryPlan};
 use super::weights::{Weights, find_experts};
-use super::{CacheType, Config, Model, ModelError, read_tokenizer};
+use super::{CacheType, Config, DensePlace, Model, ModelError, read_tokenizer};
 use crate::experts::{ExpertSource, Resident, Streaming, StreamingOptions, expert_table};
 use crate::gguf::{Gguf, Layout, MappedGguf};
 use crate::guard::compute_threads;
@@ -11,7 +11,7 @@ use crate::kernels;
 use crate::math::Rope;
 use crate::parallel::Pool;
 use crate::routing::SmartRoute;
-use crate::store::{Budget, FileReader, Store, StoreOptions};
+use crate::store::{Budget, FileReader, Reader, Store, StoreOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -24,6 +24,11 @@ pub struct LoadOptions {
     pub n_threads: Option<usize>,
     /// Longest text in tokens, at most the model's own context, which is the default where memory allows it.
     pub n_ctx: Option<usize>,
+    /// Tokens of the longest text, prompt and answer together, where that is known: the default context is no longer than
+    /// that while experts are streamed, for memory serves better as cache.
+    pub longest_text: Option<usize>,
+    /// Tokens of the longest prompt, where that is known: buffers are no larger than it needs.
+    pub longest_prompt: Option<usize>,
     /// Element type of the key/value cache.
     pub cache_type: CacheType,
     /// Kernel path by name; the fastest one where not given.
@@ -32,6 +37,8 @@ pub struct LoadOptions {
     pub memory_bytes: Option<u64>,
     /// Memory for cached experts alone: they are streamed then, whatever would fit.
     pub cache_bytes: Option<u64>,
+    /// Where dense tensors are while experts are streamed.
+    pub dense: DensePlace,
     /// How experts are streamed, if they are.
     pub streaming: StreamingOptions,
     /// Routing that prefers experts that are in memory.
@@ -92,7 +99,10 @@ impl Model {
         let config = Config::read(gguf.metadata())?;
         let layout = Layout::of(&gguf);
         let table = expert_table(&find_experts(&layout, &config)?)?;
-        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), options)?;
+        // Held while memory is looked at, as in a load.
+        let _tokenizer = read_tokenizer(gguf.metadata())?;
+        let ring_bytes = Ring::bytes_for(&Parts::of(&gguf, &layout, config.n_layers));
+        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), ring_bytes, options)?;
         check_smart(options.smart, &config, &plan)?;
         Ok(plan)
     }
@@ -119,7 +129,8 @@ impl Model {
         let layout = Layout::of(&gguf);
         let experts = find_experts(&layout, &config)?;
         let table = expert_table(&experts)?;
-        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), options)?;
+        let parts = Parts::of(&gguf, &layout, config.n_layers);
+        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), Ring::bytes_for(&parts), options)?;
         let smart = check_smart(options.smart, &config, &plan)?;
         let pool = Pool::new(options.n_threads.unwrap_or_else(compute_threads))?;
 
@@ -132,14 +143,20 @@ impl Model {
             Some(slots) => {
                 let reader = Arc::new(FileReader::open(gguf.shards(), options.streaming.page_cache)?);
                 let mut done_bytes = 0;
-                let total_bytes = layout.dense_bytes();
-                let owned = OwnedTensors::read(&gguf, &layout, &*reader, &pool, &mut |bytes| {
+                let total_bytes = plan.dense_bytes;
+                let mut loaded = |bytes| {
                     done_bytes += bytes;
                     match progress(LoadProgress { done_bytes, total_bytes }) {
                         ControlFlow::Continue(()) => Ok(()),
                         ControlFlow::Break(()) => Err(ModelError::Cancelled),
                     }
-                })?;
+                };
+                let dense = if plan.ring {
+                    loaded(total_bytes)?;
+                    Dense::Ring(Ring::new(Arc::clone(&reader) as Arc<dyn Reader>, parts)?)
+                } else {
+                    Dense::Owned(OwnedTensors::read(&gguf, &layout, &*reader, &pool, &mut loaded)?)
+                };
                 let store = Store::new(
                     reader,
                     table,
@@ -152,7 +169,7 @@ impl Model {
                     },
                 )?;
                 let streaming = Streaming::new(store, experts, config.routing.n_used, &options.streaming);
-                (Dense::Owned(owned), Box::new(streaming))
+                (dense, Box::new(streaming))
             }
         };
         let weights = Weights::find(&gguf, &layout, &dense, &config)?;

@@ -14,16 +14,20 @@ mod load;
 mod moe;
 mod plan;
 mod vocabulary;
+mod walk;
 mod weights;
 mod workspace;
 
 pub use config::{Architecture, Config};
+pub use dense::{DensePlace, RingReport};
 pub use error::{ForwardError, ModelError};
 pub use forward::{BatchToken, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
+pub use linear::{Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
 pub use plan::{MemoryPlan, PlanReason};
 pub use vocabulary::read_tokenizer;
+pub use walk::Walk;
 pub use workspace::Workspace;
 
 use crate::experts::{ExpertSource, StreamingReport};
@@ -67,6 +71,16 @@ impl Model {
         &self.info
     }
 
+    /// What products are computed with.
+    pub fn kernels(&self) -> &'static dyn Kernels {
+        self.kernels
+    }
+
+    /// The threads that compute.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Longest text, prompt and answer together, in tokens.
     pub fn n_ctx(&self) -> usize {
         self.n_ctx
@@ -79,7 +93,9 @@ impl Model {
 
     /// An empty key/value cache for one text.
     pub fn new_sequence(&self) -> Sequence {
-        Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type)
+        // Where memory is planned to the byte, nothing may be copied as it grows: that leaves holes.
+        let room = if self.plan.streaming { self.n_ctx } else { 0 };
+        Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type, room)
     }
 
     /// Where its bytes are.
@@ -95,6 +111,14 @@ impl Model {
     /// What streaming did so far; `None` where all experts are in memory.
     pub fn streaming_report(&self) -> Option<StreamingReport> {
         self.experts.report()
+    }
+
+    /// What the ring of dense weights did so far; `None` where they are in memory.
+    pub fn ring_report(&self) -> Option<RingReport> {
+        match &self.dense {
+            dense::Dense::Ring(ring) => Some(ring.report()),
+            dense::Dense::Mapped(_) | dense::Dense::Owned(_) => None,
+        }
     }
 
     /// What SMART-ROUTE gave away so far; `None` where it is off.

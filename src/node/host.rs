@@ -7,8 +7,10 @@ use super::mailbox::Mailbox;
 use super::options::load_options;
 use super::outbox::Outbox;
 use super::shapes::{Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
+use super::stream::{StreamOptions, stream_options};
 use super::traces;
 use crate::model::Model;
+use crate::stream;
 use crate::tokenizer::Tokenizer;
 use napi::Env;
 use napi::bindgen_prelude::{BufferSlice, Either, Function, Uint8Array, Uint32Array};
@@ -109,6 +111,22 @@ impl Host {
     pub fn simulate_trace(&self, request: u32, path: String, policies: Option<Vec<String>>, shares: Vec<f64>) {
         let question = traces::Question { path: PathBuf::from(path), policies, shares };
         self.registry.study(request, move |cancelled| traces::simulate(&question, cancelled));
+    }
+
+    /// Streams experts without a model's arithmetic; answers with `stream`, and with the tokens done as they are.
+    #[napi(catch_unwind)]
+    pub fn stream(&self, request: u32, path: String, options: StreamOptions) {
+        let cancelled = self.registry.question(request);
+        let mailbox = Arc::clone(&self.registry.mailbox);
+        self.registry.look(request, "clutor-stream", move || {
+            let options = stream_options(options)?;
+            let cancelled = || cancelled.load(Ordering::Acquire);
+            let mut progress = |progress: stream::StreamProgress| {
+                mailbox.progress(request, progress.done as u64, progress.total as u64);
+            };
+            let report = stream::stream(&PathBuf::from(path), &options, &cancelled, &mut progress)?;
+            Ok(Event { stream: Some(report.into()), ..Event::default() })
+        });
     }
 
     /// What a model did so far, at once.

@@ -26,6 +26,7 @@ mod options;
 mod outbox;
 mod shapes;
 mod statistics;
+mod stream;
 mod traces;
 
 /// Version of this library, which must be the JavaScript package's.

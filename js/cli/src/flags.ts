@@ -75,6 +75,10 @@ export function modelFlag(): Option {
   );
 }
 
+export function threadsFlag(): Option {
+  return flag("-t, --threads <n>", "compute threads; default: the physical cores").argParser(integer(1, 1024));
+}
+
 /** `--ctx`, of commands that keep a context, and its name in llama.cpp. */
 export function contextFlags(command: Command, description: string, least: number): Command {
   return command

@@ -4,6 +4,7 @@ import { inspectCommand } from "./commands/inspect.js";
 import { logitsCommand } from "./commands/logits.js";
 import { perplexityCommand } from "./commands/perplexity.js";
 import { planCommand } from "./commands/plan.js";
+import { streamCommand } from "./commands/stream.js";
 import { tokenizeCommand } from "./commands/tokenize.js";
 import { traceCommand } from "./commands/trace.js";
 import { UsageError } from "./flags.js";
@@ -50,6 +51,7 @@ function program(): Command {
   clutor.addCommand(logitsCommand());
   clutor.addCommand(perplexityCommand());
   clutor.addCommand(traceCommand());
+  clutor.addCommand(streamCommand());
   for (const command of [clutor, ...clutor.commands]) {
     command.exitOverride().allowExcessArguments(false);
     // One line, written by `report`.

@@ -1,4 +1,4 @@
-import type { GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
+import type { ExpectedText, GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
 import { Command } from "commander";
 import {
   alias,
@@ -90,7 +90,7 @@ async function generate(argument: string | undefined, _: Options, command: Comma
   const prompt = await findPrompt(argument, options);
   // Before loading, which may take a while.
   if (options.trace !== undefined) await checkWritable(options.trace);
-  const model = await loadModel(options);
+  const model = await loadModel(options, { expect: expected(prompt, options) });
   try {
     const { result, atFirstPiece } = await make(model, prompt, options);
     const stats = model.stats();
@@ -106,6 +106,14 @@ async function generate(argument: string | undefined, _: Options, command: Comma
   } finally {
     await model.dispose();
   }
+}
+
+/** What is known of the text before the model is there. */
+function expected(prompt: string, { tokens }: Options): ExpectedText {
+  // A token is a byte at least. Some models' tokenizers normalize first, which lengthens a few characters, and one token
+  // may begin the text.
+  const promptTokens = Math.max(Buffer.byteLength(prompt), Buffer.byteLength(prompt.normalize("NFC"))) + 1;
+  return tokens === undefined || tokens < 0 ? { promptTokens } : { promptTokens, maxTokens: tokens };
 }
 
 async function findPrompt(argument: string | undefined, options: Options): Promise<string> {

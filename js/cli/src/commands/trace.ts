@@ -1,7 +1,7 @@
 import type { CachePolicy, SimulateOptions, Simulation, TraceInfo } from "@clutor/core";
 import { Command, InvalidArgumentError } from "commander";
 import { checkWritable, exclusive, flag, nonEmpty, UsageError } from "../flags.js";
-import { bytes, percent, table } from "../format.js";
+import { bytes, columns, percent, table } from "../format.js";
 import { interrupt, note, write } from "../terminal.js";
 
 interface Options {
@@ -87,14 +87,6 @@ function describeSimulation({ trace, caches }: Simulation): string {
     `${nLayers} layers of ${nExperts} experts; ${promptAccesses} choices for the prompt, ${accesses} after it, ` +
     `of which the hit rates are\n${tables.join("")}${hasDefault ? "\n* the default\n" : ""}`
   );
-}
-
-/** Rows in columns: the first flush left, the others flush right. */
-function columns(rows: string[][]): string {
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
-  const line = (row: string[]): string =>
-    row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0))).join("  ");
-  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
 }
 
 /** Shares of 0 to 1 from `10%`, `0.1` or several of them with commas between. */
