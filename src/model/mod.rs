@@ -8,6 +8,7 @@ mod config;
 mod dense;
 mod error;
 mod forward;
+mod identity;
 mod kv_cache;
 mod linear;
 mod load;
@@ -26,7 +27,7 @@ pub use plan::{MemoryPlan, PlanReason};
 pub use vocabulary::read_tokenizer;
 pub use workspace::Workspace;
 
-use crate::experts::{ExpertSource, StreamingReport};
+use crate::experts::{ExpertSource, PredictionCounts, StreamingReport};
 use crate::kernels::Kernels;
 use crate::math::Rope;
 use crate::parallel::Pool;
@@ -95,6 +96,11 @@ impl Model {
     /// What streaming did so far; `None` where all experts are in memory.
     pub fn streaming_report(&self) -> Option<StreamingReport> {
         self.experts.report()
+    }
+
+    /// How good predictions of each layer's experts were so far; nothing where all experts are in memory.
+    pub fn predictions(&self) -> Vec<PredictionCounts> {
+        self.experts.predictions()
     }
 
     /// What SMART-ROUTE gave away so far; `None` where it is off.

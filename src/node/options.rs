@@ -5,6 +5,7 @@ use super::shapes::{GenerateOptions, LoadOptions, SmartRoute};
 use crate::experts::{Prefetch, StreamingOptions};
 use crate::store::PageCache;
 use crate::{generate, model, routing, sampling};
+use std::path::PathBuf;
 
 /// How to load; fails where a cache policy has no such name.
 pub(super) fn load_options(options: LoadOptions) -> Result<model::LoadOptions, NodeError> {
@@ -44,6 +45,7 @@ fn streaming(options: &LoadOptions) -> Result<StreamingOptions, NodeError> {
             _ => defaults.prefetch,
         },
         prefetch_n: options.prefetch_count.map(|n| n as usize),
+        warm_folder: options.warm_folder.as_ref().map(PathBuf::from),
     })
 }
 

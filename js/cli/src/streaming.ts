@@ -16,6 +16,7 @@ export interface StreamingOptions {
   ioThreads?: number;
   osCache?: "on" | "off";
   smart?: SmartRouteOptions;
+  warmStart?: "on" | "off";
 }
 
 /** Flags of memory and streaming. */
@@ -53,6 +54,11 @@ export function streamingFlags(command: Command): Command {
     )
     .addOption(
       flag("--smart <J,M,tau>", "prefer experts in memory: J always stay, M candidates, tau of logit").argParser(smart),
+    )
+    .addOption(
+      flag("--warm-start <on|off>", "remember in ~/.clutor/warm which experts were hot, and read those first next time")
+        .choices(["on", "off"])
+        .default("on"),
     );
 }
 
@@ -87,6 +93,7 @@ export function streamingLoadOptions(options: StreamingOptions): Pick<LoadOption
   if (options.ioThreads !== undefined) cache.ioThreads = options.ioThreads;
   if (options.osCache !== undefined) cache.osCache = options.osCache === "on";
   if (options.smart !== undefined) cache.smartRoute = options.smart;
+  if (options.warmStart !== undefined) cache.warmStart = options.warmStart === "on";
   return options.memory === undefined ? { cache } : { cache, memory: options.memory };
 }
 
@@ -137,7 +144,7 @@ export function printStats(stats: ModelStats, decode?: DecodeStats): void {
   if (store === undefined) {
     note(`experts: all in memory, since ${plan.explanation}`);
   } else {
-    const { prefetch, substitutions } = store;
+    const { prefetch, warmStart, substitutions } = store;
     note(
       `experts: streamed, since ${plan.explanation}; ${cachedExperts} of ${nExperts} ` +
         `(${percent(plan.cachedShare)}) fit in the cache of ${bytes(plan.expertBytes)}`,
@@ -160,6 +167,9 @@ export function printStats(stats: ModelStats, decode?: DecodeStats): void {
       `prefetch: ${prefetch.issued} begun, ${prefetch.useful} useful, ${prefetch.late} late, ${prefetch.wasted} wasted, ` +
         `${percent(prefetch.share)} of the choices predicted; ${prefetch.active ? "on" : "off"} at the end`,
     );
+    if (warmStart.experts > 0) {
+      note(`warm start: ${warmStart.experts} experts read ahead of their use, ${bytes(warmStart.bytes)}`);
+    }
     if (substitutions !== undefined) {
       note(
         `smart route: ${percent(substitutions.share)} of ${substitutions.slots} choices substituted, probability given ` +
