@@ -136,7 +136,9 @@ async function run(engine, model, limit, drive) {
   }
 }
 
-const name = ({ engine, readAheadKib }) => `${engine} ${readAheadKib}`;
+function name({ engine, readAheadKib }) {
+  return `${engine} ${readAheadKib}`;
+}
 
 /** One row for each engine and read-ahead: that of the median speed. */
 function medians(rows) {
