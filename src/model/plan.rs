@@ -32,6 +32,9 @@ pub struct MemoryPlan {
     pub n_ctx: usize,
     /// Tokens of a pass at most.
     pub batch_tokens: usize,
+    /// Positions that all texts together may hold keys and values of: a full context at least. `None` where no memory was
+    /// planned for.
+    pub kv_positions: Option<usize>,
     /// Bytes of the keys and values of a full context.
     pub kv_bytes: u64,
     /// Bytes of the buffers of a pass.
@@ -130,7 +133,11 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn plan(&self) -> Result<MemoryPlan, ModelError> {
-        let plan = self.choose()?;
+        let mut plan = self.choose()?;
+        if let Some(budget) = plan.budget_bytes {
+            let left = budget.saturating_sub(plan.most_bytes());
+            plan.kv_positions = Some(plan.n_ctx.saturating_add(self.affordable_ctx(left)));
+        }
         if self.options.dense == DensePlace::Ring && !plan.streaming {
             return Err(ModelError::RingWithoutStreaming);
         }
@@ -239,6 +246,7 @@ impl Planner<'_> {
             n_experts: self.experts.n_present(),
             n_ctx,
             batch_tokens: self.batch_tokens(n_ctx),
+            kv_positions: None,
             kv_bytes: self.kv_bytes(n_ctx),
             buffer_bytes: self.buffer_bytes(n_ctx),
             process_bytes: self.process_bytes + SLACK_BYTES,
