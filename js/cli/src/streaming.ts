@@ -29,10 +29,7 @@ export function streamingFlags(command: Command): Command {
       ).argParser(size),
     )
     .addOption(
-      flag(
-        "--dense <where>",
-        "weights that every token needs: in memory, two layers' at a time, or as memory allows",
-      )
+      flag("--dense <where>", "weights that every token needs: in memory, two layers' at a time, or as memory allows")
         .choices(["auto", "resident", "ring"])
         .default("auto"),
     )

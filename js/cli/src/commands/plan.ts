@@ -33,7 +33,10 @@ function describe(plan: MemoryPlan): string {
   const rows: [string, string][] = [
     ["experts", `${plan.streaming ? "streamed" : "all in memory"}: ${plan.explanation}`],
     ["at once", `${cachedExperts} of ${nExperts} experts (${percent(plan.cachedShare)})`],
-    ["dense weights", plan.dense === "ring" ? `${bytes(plan.denseBytes)}, two layers' at a time` : bytes(plan.denseBytes)],
+    [
+      "dense weights",
+      plan.dense === "ring" ? `${bytes(plan.denseBytes)}, two layers' at a time` : bytes(plan.denseBytes),
+    ],
     [plan.streaming ? "expert cache" : "expert weights", bytes(plan.expertBytes)],
     ["keys and values", `${bytes(plan.kvBytes)} for ${plan.contextLength} tokens`],
     ["buffers", bytes(plan.bufferBytes)],
