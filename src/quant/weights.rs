@@ -1,6 +1,7 @@
 //! A borrowed weight matrix in its stored format.
 
 use super::TensorType;
+use std::ops::Range;
 
 /// Rows of a weight matrix, `[rows, cols]`, in the bytes of the file.
 ///
@@ -49,7 +50,15 @@ impl<'a> WeightRows<'a> {
     /// # Panics
     /// If `row` is out of range.
     pub fn row(&self, row: usize) -> &'a [u8] {
+        self.row_range(row..row + 1)
+    }
+
+    /// The stored bytes of `rows`, row by row.
+    ///
+    /// # Panics
+    /// If a row is out of range.
+    pub fn row_range(&self, rows: Range<usize>) -> &'a [u8] {
         let n = self.row_bytes();
-        &self.bytes[row * n..(row + 1) * n]
+        &self.bytes[rows.start * n..rows.end * n]
     }
 }

@@ -79,7 +79,7 @@ pub struct Sampler {
 struct Candidate {
     id: u32,
     logit: f32,
-    /// Probability, or a multiple of it; set after sorting.
+    /// Probability, or a multiple of it.
     prob: f32,
 }
 
@@ -132,15 +132,17 @@ impl Sampler {
         }
     }
 
-    /// Sorts the likeliest first and drops all but `top_k`.
+    /// Drops all but `top_k`, and sorts those, the likeliest first.
+    ///
+    /// Where all are kept they stay in the order of their ids: a sort of 152 k candidates costs more than the output
+    /// layer of a small model.
     fn keep_top_k(&mut self) {
         let k = self.options.top_k;
         if k > 0 && k < self.candidates.len() {
-            // Selection first: sorting 152 k candidates costs more than the output layer's share of a small model.
             self.candidates.select_nth_unstable_by(k - 1, likelier_first);
             self.candidates.truncate(k);
+            self.candidates.sort_unstable_by(likelier_first);
         }
-        self.candidates.sort_unstable_by(likelier_first);
     }
 
     /// Source: Holtzman et al. 2019, The Curious Case of Neural Text Degeneration, arXiv 1904.09751.
@@ -150,12 +152,24 @@ impl Sampler {
         }
         let total = self.weigh(1.0);
         let enough = self.options.top_p * total;
-        let mut mass = 0.0;
-        let kept = self.candidates.iter().position(|c| {
-            mass += c.prob;
-            mass >= enough
-        });
-        self.candidates.truncate(kept.map_or(self.candidates.len(), |last| last + 1));
+        let (mut mass, mut kept) = (0.0, 0);
+        // Sorted piece by piece: the mass is mostly in the first few.
+        for piece in [256, 4096, usize::MAX] {
+            let left = &mut self.candidates[kept..];
+            let n = piece.min(left.len());
+            if n < left.len() {
+                left.select_nth_unstable_by(n, likelier_first);
+            }
+            left[..n].sort_unstable_by(likelier_first);
+            for candidate in &left[..n] {
+                mass += candidate.prob;
+                kept += 1;
+                if mass >= enough {
+                    self.candidates.truncate(kept);
+                    return;
+                }
+            }
+        }
     }
 
     /// Source: Nguyen et al. 2024, Turning Up the Heat: Min-p Sampling, arXiv 2407.01082.
@@ -163,8 +177,9 @@ impl Sampler {
         if self.options.min_p == 0.0 {
             return;
         }
+        // The likeliest one weighs 1.
         self.weigh(1.0);
-        let least = self.options.min_p * self.candidates[0].prob;
+        let least = self.options.min_p;
         self.candidates.retain(|c| c.prob >= least);
     }
 
@@ -183,10 +198,9 @@ impl Sampler {
         self.candidates.iter().rev().find(|c| c.prob > 0.0).unwrap_or(&self.candidates[0]).id
     }
 
-    /// Sets each candidate's `prob` to `exp((logit - largest) / temperature)` and returns the sum; the candidates are
-    /// sorted.
+    /// Sets each candidate's `prob` to `exp((logit - largest) / temperature)` and returns the sum.
     fn weigh(&mut self, temperature: f32) -> f32 {
-        let largest = self.candidates[0].logit;
+        let largest = self.candidates.iter().fold(f32::NEG_INFINITY, |largest, c| largest.max(c.logit));
         self.candidates.iter_mut().fold(0.0, |total, candidate| {
             candidate.prob = exp((candidate.logit - largest) / temperature);
             // All logits -infinity: the difference is NaN, and every candidate is as likely as any.
@@ -245,7 +259,7 @@ mod tests {
         let logits: Vec<f32> = (0..100).map(|i| (i % 7) as f32 * 0.3).collect();
         let mut sampler = Sampler::new(SamplingOptions { seed: 42, ..options() });
         let ids: Vec<u32> = (0..8).map(|_| sampler.sample(&logits, &[])).collect();
-        assert_eq!(ids, [76, 10, 48, 0, 80, 61, 26, 74]);
+        assert_eq!(ids, [23, 68, 15, 95, 76, 42, 34, 62]);
     }
 
     #[test]
@@ -265,6 +279,28 @@ mod tests {
         assert_eq!(drawn(SamplingOptions { top_p: 0.8, ..options() }, &logits), [0, 1, 2]);
         assert_eq!(drawn(SamplingOptions { top_p: 0.4, ..options() }, &logits), [0]);
         assert_eq!(drawn(SamplingOptions { min_p: 0.4, ..options() }, &logits), [0, 1]);
+    }
+
+    #[test]
+    fn top_p_keeps_the_same_whether_the_mass_is_in_the_first_piece_or_beyond() {
+        for (n, top_p) in [(100, 0.5), (10_000, 0.01), (10_000, 0.2), (10_000, 0.9), (10_000, 0.99999)] {
+            // The likeliest are not the first ones.
+            let logits: Vec<f32> = (0..n).map(|i| ((i * 7919) % n) as f32 * 1e-4).collect();
+            let mut sampler = Sampler::new(SamplingOptions { top_p, ..options() });
+            sampler.sample(&logits, &[]);
+            let mut sorted = logits.clone();
+            sorted.sort_by(|a, b| b.total_cmp(a));
+            let total: f32 = sorted.iter().map(|logit| exp(logit - sorted[0])).sum();
+            let mut mass = 0.0;
+            let wanted = sorted.iter().take_while(|logit| {
+                let goes_on = mass < top_p * total;
+                mass += exp(*logit - sorted[0]);
+                goes_on
+            });
+            let (kept, wanted) = (sampler.candidates.len(), wanted.count());
+            assert!(kept.abs_diff(wanted) <= n / 1000, "{kept} of {n} kept, {wanted} are {top_p} of the mass");
+            assert!(sampler.candidates.is_sorted_by(|a, b| likelier_first(a, b).is_lt()));
+        }
     }
 
     #[test]

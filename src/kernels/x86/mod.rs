@@ -8,6 +8,7 @@ mod unpack;
 
 use super::{Kernels, OutColumns};
 use crate::quant::{Column, WeightRows};
+use std::ops::Range;
 
 /// The paths that this processor can run, in order of speed.
 pub(super) fn available() -> Vec<Box<dyn Kernels>> {
@@ -34,6 +35,12 @@ impl<'a> Product<'a> {
     #[inline(always)]
     fn rows<B: bytemuck::Pod, const R: usize>(&self, first: usize, end: usize) -> [&'a [B]; R] {
         std::array::from_fn(|r| bytemuck::cast_slice(self.w.row((first + r).min(end - 1))))
+    }
+
+    /// The blocks of `rows`, row by row.
+    #[inline(always)]
+    fn blocks<B: bytemuck::Pod>(&self, rows: Range<usize>) -> &'a [B] {
+        bytemuck::cast_slice(self.w.row_range(rows))
     }
 
     /// Stores the values of rows `first ..` of column `j`, but for those from `end` on.

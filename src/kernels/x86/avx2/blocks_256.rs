@@ -10,9 +10,10 @@
 //! ```
 
 use super::super::rows;
+use super::super::rows::reduce::transpose;
 use super::super::unpack::{Quants, Unpack256, even_odd, prefetch};
 use super::Product;
-use super::reduce::{InPairs, scaled_sum, transpose};
+use super::reduce::{InPairs, scaled_sum};
 use crate::quant::Column;
 use std::arch::x86_64::*;
 use std::ops::Range;

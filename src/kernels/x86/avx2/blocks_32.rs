@@ -2,9 +2,10 @@
 
 use super::super::rows;
 use super::super::rows::blocks_32::{Blocks, ROWS, Totals, row_values};
+use super::super::rows::reduce::transpose;
 use super::super::unpack::{Unpack32, prefetch};
 use super::Product;
-use super::reduce::{InPairs, scaled_sum, transpose};
+use super::reduce::{InPairs, scaled_sum};
 use crate::quant::Column;
 use std::arch::x86_64::*;
 use std::ops::Range;

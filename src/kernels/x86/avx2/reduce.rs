@@ -1,4 +1,4 @@
-//! Products of quants without VNNI, and the turning of eight rows.
+//! Products of quants without VNNI.
 
 use super::super::rows::Multiply;
 use super::super::rows::reduce::{fold_halves, pairs, sums_of_eight};
@@ -23,12 +23,12 @@ impl Multiply for InPairs {
     }
 
     #[inline(always)]
-    unsafe fn sums_of_products(kind: Quants, rows: [__m256i; 8], x: __m256i) -> __m256i {
+    unsafe fn sums_of_products(kind: Quants, blocks: [__m256i; 8], x: [__m256i; 8]) -> __m256i {
         // SAFETY: the caller has AVX2.
         unsafe {
             let one = _mm256_set1_epi16(1);
-            let mut v = rows;
-            for v in &mut v {
+            let mut v = blocks;
+            for (v, x) in v.iter_mut().zip(x) {
                 *v = pairs(kind, *v, x);
             }
             if kind == Quants::Signed {
@@ -55,32 +55,6 @@ impl Multiply for InPairs {
 unsafe fn narrow_fold(a: __m256i, b: __m256i) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe { _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)) }
-}
-
-/// Rows to columns: lane `r` of vector `k` becomes lane `k` of vector `r`.
-#[inline(always)]
-pub(super) unsafe fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
-    // SAFETY: the caller has AVX2.
-    unsafe {
-        let (a0, a1) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-        let (a2, a3) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
-        let (a4, a5) = (_mm256_unpacklo_epi32(v[4], v[5]), _mm256_unpackhi_epi32(v[4], v[5]));
-        let (a6, a7) = (_mm256_unpacklo_epi32(v[6], v[7]), _mm256_unpackhi_epi32(v[6], v[7]));
-        let (b0, b1) = (_mm256_unpacklo_epi64(a0, a2), _mm256_unpackhi_epi64(a0, a2));
-        let (b2, b3) = (_mm256_unpacklo_epi64(a1, a3), _mm256_unpackhi_epi64(a1, a3));
-        let (b4, b5) = (_mm256_unpacklo_epi64(a4, a6), _mm256_unpackhi_epi64(a4, a6));
-        let (b6, b7) = (_mm256_unpacklo_epi64(a5, a7), _mm256_unpackhi_epi64(a5, a7));
-        [
-            _mm256_permute2x128_si256::<0x20>(b0, b4),
-            _mm256_permute2x128_si256::<0x20>(b1, b5),
-            _mm256_permute2x128_si256::<0x20>(b2, b6),
-            _mm256_permute2x128_si256::<0x20>(b3, b7),
-            _mm256_permute2x128_si256::<0x31>(b0, b4),
-            _mm256_permute2x128_si256::<0x31>(b1, b5),
-            _mm256_permute2x128_si256::<0x31>(b2, b6),
-            _mm256_permute2x128_si256::<0x31>(b3, b7),
-        ]
-    }
 }
 
 /// Products of 16 quants of each of eight rows, four a vector, and 16 activations, added and scaled: a lane is a row.

@@ -21,11 +21,11 @@ impl Multiply for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn sums_of_products(kind: Quants, rows: [__m256i; 8], x: __m256i) -> __m256i {
+    unsafe fn sums_of_products(kind: Quants, blocks: [__m256i; 8], x: [__m256i; 8]) -> __m256i {
         // SAFETY: the caller has AVX-512 VL and VNNI.
         unsafe {
-            let mut products = rows;
-            for product in &mut products {
+            let mut products = blocks;
+            for (product, x) in products.iter_mut().zip(x) {
                 *product = _mm256_dpbusd_epi32(_mm256_setzero_si256(), unsigned(kind, *product), x);
             }
             sums_of_eight(products)

@@ -1,8 +1,9 @@
-//! Eight rows of blocks of 32: one float lane a row.
+//! Rows of blocks of 32, in the order of memory.
 
 use super::super::Product;
 use super::super::unpack::{Unpack32, prefetch};
-use super::Multiply;
+use super::reduce::transpose;
+use super::{AHEAD, Multiply};
 use crate::quant::Column;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -23,63 +24,115 @@ pub(in super::super) unsafe fn matmul<M: Multiply, B: Unpack32>(
     rows: Range<usize>,
     x: &Column<'_>,
 ) {
+    let n_blocks = product.w.cols() / 32;
+    let x = Blocks::new::<B>(x, n_blocks);
+    let mut kept = Kept::new(n_blocks);
     for first in rows.clone().step_by(ROWS) {
-        let group = product.rows::<B, ROWS>(first, rows.end);
         // SAFETY: the caller has the features.
-        let values = unsafe { row_values::<B>(eight_rows::<M, B>(&group, product.w.cols() / 32, x)) };
-        product.store(0, first, rows.end, &values);
+        unsafe {
+            for (r, row) in (first..rows.end.min(first + ROWS)).enumerate() {
+                multiply_row::<M, B>(product.blocks(row..row + 1), &x, &mut kept, r);
+            }
+            product.store(0, first, rows.end, &row_values::<B>(add_up::<M, B>(&x, &kept)));
+        }
     }
 }
 
+/// What is kept of the blocks of [`ROWS`] rows until they are added up: `[ROWS, whole eights of blocks]`.
+struct Kept {
+    integers: Vec<[i32; 8]>,
+    scales: Vec<[f32; 8]>,
+    mins: Vec<[f32; 8]>,
+    /// Eights of a row.
+    eights: usize,
+}
+
+impl Kept {
+    fn new(n_blocks: usize) -> Self {
+        let eights = n_blocks.div_ceil(8);
+        let floats = vec![[0.0; 8]; ROWS * eights];
+        Self { integers: vec![[0; 8]; ROWS * eights], scales: floats.clone(), mins: floats, eights }
+    }
+}
+
+/// Multiplies the blocks of row `r` of the group.
 #[inline(always)]
-unsafe fn eight_rows<M: Multiply, B: Unpack32>(rows: &[&[B]; ROWS], n_blocks: usize, x: &Column<'_>) -> Totals {
-    assert!(rows.iter().all(|row| row.len() == n_blocks));
-    let x = Blocks::new::<B>(x, n_blocks);
-    // SAFETY: the caller has AVX2.
-    let mut totals = unsafe { (_mm256_setzero_ps(), _mm256_setzero_ps()) };
-    for i in 0..n_blocks {
-        // SAFETY: rows have `n_blocks` blocks; the caller has the features.
-        unsafe {
-            let blocks: [&B; ROWS] = [
-                rows[0].get_unchecked(i),
-                rows[1].get_unchecked(i),
-                rows[2].get_unchecked(i),
-                rows[3].get_unchecked(i),
-                rows[4].get_unchecked(i),
-                rows[5].get_unchecked(i),
-                rows[6].get_unchecked(i),
-                rows[7].get_unchecked(i),
-            ];
-            for block in blocks {
-                prefetch(block, ROWS * n_blocks * size_of::<B>());
+unsafe fn multiply_row<M: Multiply, B: Unpack32>(row: &[B], x: &Blocks<'_>, kept: &mut Kept, r: usize) {
+    assert!(row.len() == x.n_blocks && r < ROWS);
+    let range = r * kept.eights..(r + 1) * kept.eights;
+    let integers = &mut kept.integers[range.clone()];
+    let (scales, mins) = (&mut kept.scales[range.clone()], &mut kept.mins[range]);
+    let (mut padded, mut padded_x);
+    for (i, ((integers, scales), mins)) in integers.iter_mut().zip(scales).zip(mins).enumerate() {
+        let left = &row[8 * i..];
+        let (blocks, x): (&[B; 8], *const i8) = match left.first_chunk() {
+            // SAFETY: the row has the block, so the column has it.
+            Some(blocks) => (blocks, unsafe { x.quants(8 * i) }),
+            None => {
+                padded = std::array::from_fn(|k| left[k.min(left.len() - 1)]);
+                padded_x = [0i8; 256];
+                padded_x[..32 * left.len()].copy_from_slice(&x.column.quants[256 * i..]);
+                (&padded, padded_x.as_ptr())
             }
-            let quants = [
-                blocks[0].quants(),
-                blocks[1].quants(),
-                blocks[2].quants(),
-                blocks[3].quants(),
-                blocks[4].quants(),
-                blocks[5].quants(),
-                blocks[6].quants(),
-                blocks[7].quants(),
-            ];
-            let integers = M::sums_of_products(B::QUANTS, quants, _mm256_loadu_si256(x.quants(i).cast()));
-            totals = x.add_block::<M, B>(totals, integers, B::scales_and_mins(blocks), i);
+        };
+        // SAFETY: 256 activations can be read; the caller has the features.
+        unsafe {
+            prefetch(blocks, AHEAD);
+            let [a, b, c, d, e, f, g, h] = blocks.each_ref();
+            let quants =
+                [a.quants(), b.quants(), c.quants(), d.quants(), e.quants(), f.quants(), g.quants(), h.quants()];
+            let x = std::array::from_fn(|k| _mm256_loadu_si256(x.add(32 * k).cast()));
+            let sums = M::sums_of_products(B::QUANTS, quants, x);
+            _mm256_storeu_si256(integers.as_mut_ptr().cast(), sums);
+            let (block_scales, block_mins) = B::scales_and_mins(blocks.each_ref());
+            _mm256_storeu_ps(scales.as_mut_ptr(), block_scales);
+            if B::HAS_MIN {
+                _mm256_storeu_ps(mins.as_mut_ptr(), block_mins);
+            }
         }
     }
-    totals
+}
+
+/// Float sums of eight rows.
+#[inline(always)]
+unsafe fn add_up<M: Multiply, B: Unpack32>(x: &Blocks<'_>, kept: &Kept) -> Totals {
+    // SAFETY: block `i` is below `n_blocks`; the caller has AVX2 and FMA.
+    unsafe {
+        let mut totals = (_mm256_setzero_ps(), _mm256_setzero_ps());
+        for first in 0..kept.eights {
+            let integers = eight_columns(bytemuck::cast_slice(&kept.integers), kept.eights, first);
+            let scales = eight_columns(&kept.scales, kept.eights, first);
+            let mins = if B::HAS_MIN { eight_columns(&kept.mins, kept.eights, first) } else { scales };
+            for (k, i) in (8 * first..x.n_blocks.min(8 * first + 8)).enumerate() {
+                totals = x.add_block::<M, B>(totals, _mm256_castps_si256(integers[k]), (scales[k], mins[k]), i);
+            }
+        }
+        totals
+    }
+}
+
+/// What is kept of the eight blocks with number `first` of each of eight rows: a vector for each block, a row a lane.
+#[inline(always)]
+unsafe fn eight_columns(kept: &[[f32; 8]], eights: usize, first: usize) -> [__m256; 8] {
+    // SAFETY: a vector is as long as eight floats; the caller has AVX2.
+    unsafe {
+        let row = |r: usize| _mm256_castps_si256(_mm256_loadu_ps(kept[r * eights + first].as_ptr()));
+        let columns = transpose([row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)]);
+        columns.map(|column| _mm256_castsi256_ps(column))
+    }
 }
 
 /// A column whose fields have been checked to hold a number of blocks.
 pub(in super::super) struct Blocks<'a> {
     column: &'a Column<'a>,
+    n_blocks: usize,
 }
 
 impl<'a> Blocks<'a> {
     pub fn new<B: Unpack32>(column: &'a Column<'a>, n_blocks: usize) -> Self {
         assert!(column.quants.len() == 32 * n_blocks && column.scales.len() == n_blocks);
         assert!(column.sums.len() == 2 * n_blocks && (!B::HAS_MIN || column.scaled_sums.len() == n_blocks));
-        Self { column }
+        Self { column, n_blocks }
     }
 
     /// Where the quants of block `i` begin, which must exist.

@@ -1,4 +1,4 @@
-//! Products of 32 quants in pairs, and sums of several vectors' lanes at once.
+//! Products of 32 quants in pairs, sums of several vectors' lanes at once, and the turning of eight vectors.
 
 use super::super::unpack::Quants;
 use std::arch::x86_64::*;
@@ -69,5 +69,31 @@ pub(in super::super) unsafe fn sums_of_eight(v: [__m256i; 8]) -> __m256i {
         let low = fold_four(fold_two(v[0], v[1]), fold_two(v[2], v[3]));
         let high = fold_four(fold_two(v[4], v[5]), fold_two(v[6], v[7]));
         fold_halves(low, high)
+    }
+}
+
+/// Rows to columns: lane `r` of vector `k` becomes lane `k` of vector `r`.
+#[inline(always)]
+pub(in super::super) unsafe fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let (a0, a1) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+        let (a2, a3) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+        let (a4, a5) = (_mm256_unpacklo_epi32(v[4], v[5]), _mm256_unpackhi_epi32(v[4], v[5]));
+        let (a6, a7) = (_mm256_unpacklo_epi32(v[6], v[7]), _mm256_unpackhi_epi32(v[6], v[7]));
+        let (b0, b1) = (_mm256_unpacklo_epi64(a0, a2), _mm256_unpackhi_epi64(a0, a2));
+        let (b2, b3) = (_mm256_unpacklo_epi64(a1, a3), _mm256_unpackhi_epi64(a1, a3));
+        let (b4, b5) = (_mm256_unpacklo_epi64(a4, a6), _mm256_unpackhi_epi64(a4, a6));
+        let (b6, b7) = (_mm256_unpacklo_epi64(a5, a7), _mm256_unpackhi_epi64(a5, a7));
+        [
+            _mm256_permute2x128_si256::<0x20>(b0, b4),
+            _mm256_permute2x128_si256::<0x20>(b1, b5),
+            _mm256_permute2x128_si256::<0x20>(b2, b6),
+            _mm256_permute2x128_si256::<0x20>(b3, b7),
+            _mm256_permute2x128_si256::<0x31>(b0, b4),
+            _mm256_permute2x128_si256::<0x31>(b1, b5),
+            _mm256_permute2x128_si256::<0x31>(b2, b6),
+            _mm256_permute2x128_si256::<0x31>(b3, b7),
+        ]
     }
 }
