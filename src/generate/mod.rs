@@ -9,6 +9,7 @@ mod generation;
 mod kept;
 mod scheduler;
 mod stop;
+mod tracing;
 
 pub use error::GenerateError;
 pub use evaluate::{Perplexity, Recording, logits, perplexity};

@@ -2,8 +2,11 @@
 
 use super::generation::{Generation, Step};
 use super::kept::Kept;
+use super::tracing::{self, PassTraces};
 use super::{GenerateError, GenerateOptions, Outcome, Piece, StopReason};
 use crate::model::{BatchToken, ForwardError, Model, Sequence, Workspace};
+use crate::workload::trace::TraceRecorder;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,6 +57,7 @@ struct Active {
     generation: Generation,
     sequence: Sequence,
     sink: Box<dyn Sink>,
+    trace: Option<TraceRecorder>,
     reused_tokens: usize,
     started: Instant,
     first_token: Option<Instant>,
@@ -65,6 +69,9 @@ impl std::fmt::Debug for Active {
     }
 }
 
+/// How a generation ends.
+type Ending = Result<StopReason, GenerateError>;
+
 impl Scheduler {
     /// A scheduler without generations.
     pub fn new(model: Arc<Model>) -> Self {
@@ -74,20 +81,51 @@ impl Scheduler {
 
     /// Adds a generation; what is wrong with it goes to its sink at once.
     pub fn submit(&mut self, prompt: Vec<u32>, options: GenerateOptions, sink: Box<dyn Sink>) {
+        match self.begin(prompt, options) {
+            Ok((generation, trace)) => {
+                let sequence = match trace {
+                    // What a cache holds cannot be recorded any more.
+                    Some(_) => self.model.new_sequence(),
+                    None => {
+                        let room = self.limit.saturating_sub(self.held());
+                        let kept = self.kept.take(generation.tokens(), room);
+                        kept.unwrap_or_else(|| self.model.new_sequence())
+                    }
+                };
+                let reused_tokens = sequence.len();
+                let started = Instant::now();
+                self.active.push(Active {
+                    generation,
+                    sequence,
+                    sink,
+                    trace,
+                    reused_tokens,
+                    started,
+                    first_token: None,
+                });
+            }
+            Err(error) => sink.finish(Err(error)),
+        }
+    }
+
+    /// Checks what is asked for, and makes the trace's file if there is to be one.
+    fn begin(
+        &self,
+        prompt: Vec<u32>,
+        options: GenerateOptions,
+    ) -> Result<(Generation, Option<TraceRecorder>), GenerateError> {
         let vocab_size = self.model.vocab_size();
         if let Some(&id) = prompt.iter().find(|&&id| id as usize >= vocab_size) {
-            return sink.finish(Err(ForwardError::TokenId { id, vocab_size }.into()));
+            return Err(ForwardError::TokenId { id, vocab_size }.into());
         }
-        let generation = match Generation::new(prompt, options, self.model.n_ctx()) {
-            Ok(generation) => generation,
-            Err(error) => return sink.finish(Err(error)),
-        };
-        let room = self.limit.saturating_sub(self.held());
-        let kept = self.kept.take(generation.tokens(), room);
-        let sequence = kept.unwrap_or_else(|| self.model.new_sequence());
-        let reused_tokens = sequence.len();
-        let started = Instant::now();
-        self.active.push(Active { generation, sequence, sink, reused_tokens, started, first_token: None });
+        let path = options.trace.clone();
+        let generation = Generation::new(prompt, options, self.model.n_ctx())?;
+        let Some(path) = path else { return Ok((generation, None)) };
+        if self.active.iter().any(|other| other.trace.as_ref().is_some_and(|trace| trace.path() == path)) {
+            return Err(GenerateError::TraceInUse { path });
+        }
+        let trace = tracing::create(&path, &self.model, generation.prompt_tokens())?;
+        Ok((generation, Some(trace)))
     }
 
     /// Number of generations that have not ended.
@@ -102,8 +140,8 @@ impl Scheduler {
         }
         let before = self.active.len();
         self.end_where(|active| match active {
-            active if active.sink.cancelled() => Some(StopReason::Aborted),
-            active if active.generation.wants_nothing() => Some(StopReason::MaxTokens),
+            active if active.sink.cancelled() => Some(Ok(StopReason::Aborted)),
+            active if active.generation.wants_nothing() => Some(Ok(StopReason::MaxTokens)),
             _ => None,
         });
         let (running, batch) = self.batch();
@@ -187,23 +225,33 @@ impl Scheduler {
 
     fn forward(&mut self, running: &[usize], batch: &[BatchToken]) -> Result<(), ForwardError> {
         let (mut sequences, mut sinks) = (Vec::new(), Vec::new());
+        let mut traces = PassTraces::new(batch.len());
         for (i, active) in self.active.iter_mut().enumerate() {
             if running.contains(&i) {
+                if let Some(trace) = &mut active.trace {
+                    let rows = new_rows(batch, sequences.len(), trace);
+                    if !rows.is_empty() {
+                        traces.add(rows, trace);
+                    }
+                }
                 sequences.push(&mut active.sequence);
                 sinks.push(&active.sink);
             }
         }
         // A pass is given up only where nobody wants it any more.
         let cancelled = || sinks.iter().all(|sink| sink.cancelled());
-        self.model.forward(&mut self.workspace, &mut sequences, batch, None, &cancelled)
+        self.model.forward(&mut self.workspace, &mut sequences, batch, traces.observer(), &cancelled)
     }
 
     /// Gives each generation that asked for logits its next token.
     fn accept(&mut self, running: &[usize], batch: &[BatchToken]) {
         let vocab_size = self.model.vocab_size();
+        let mut ended = self.write_traces(running, batch);
         let asking = batch.iter().filter(|token| token.wants_logits).map(|token| running[token.sequence]);
-        let mut ended = vec![None; self.active.len()];
         for (i, logits) in asking.zip(self.workspace.logits().chunks_exact(vocab_size)) {
+            if ended[i].is_some() {
+                continue;
+            }
             let active = &mut self.active[i];
             let step = active.generation.accept(&self.model, logits);
             active.first_token.get_or_insert_with(Instant::now);
@@ -211,7 +259,7 @@ impl Scheduler {
                 Step::Piece(piece) => active.sink.piece(piece),
                 Step::Last(piece, reason) => {
                     piece.into_iter().for_each(|piece| active.sink.piece(piece));
-                    ended[i] = Some(reason);
+                    ended[i] = Some(Ok(reason));
                 }
             }
         }
@@ -219,12 +267,28 @@ impl Scheduler {
         self.end_where(|_| ended.next().flatten());
     }
 
-    /// Ends each generation for which `reason` has one; asked once for each, in order.
-    fn end_where(&mut self, mut reason: impl FnMut(&Active) -> Option<StopReason>) {
+    /// Writes what the pass added to traces. Gives for each active generation the end that this has brought.
+    fn write_traces(&mut self, running: &[usize], batch: &[BatchToken]) -> Vec<Option<Ending>> {
+        let mut ended: Vec<Option<Ending>> = self.active.iter().map(|_| None).collect();
+        for (sequence, &i) in running.iter().enumerate() {
+            if let Some(trace) = &mut self.active[i].trace {
+                let rows = new_rows(batch, sequence, trace);
+                let ids: Vec<u32> = batch[rows].iter().map(|token| token.id).collect();
+                if !ids.is_empty() {
+                    ended[i] = trace.commit(&ids).err().map(|error| Err(error.into()));
+                }
+            }
+        }
+        ended
+    }
+
+    /// Ends each generation for which `ending` has one; asked once for each, in order.
+    fn end_where(&mut self, mut ending: impl FnMut(&Active) -> Option<Ending>) {
         let mut going_on = Vec::with_capacity(self.active.len());
         for active in std::mem::take(&mut self.active) {
-            match reason(&active) {
-                Some(reason) => self.end(active, reason),
+            match ending(&active) {
+                Some(Ok(reason)) => self.end(active, reason),
+                Some(Err(error)) => active.sink.finish(Err(error)),
                 None => going_on.push(active),
             }
         }
@@ -248,6 +312,15 @@ impl Scheduler {
         self.kept.keep(held, active.sequence, self.model.n_ctx());
         active.sink.finish(Ok(outcome));
     }
+}
+
+/// The tokens of a batch that belong to `sequence`, which follow each other, less those that `trace` has: a text that had
+/// to make way is read anew.
+fn new_rows(batch: &[BatchToken], sequence: usize, trace: &TraceRecorder) -> Range<usize> {
+    let first = batch.partition_point(|token| token.sequence < sequence);
+    let end = batch.partition_point(|token| token.sequence <= sequence);
+    let known = batch[first..end].iter().take_while(|token| token.pos < trace.n_tokens()).count();
+    first + known..end
 }
 
 /// Divides the `room` of a pass among generations that have `left` tokens each to run: those that want less than an even

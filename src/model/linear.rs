@@ -82,7 +82,7 @@ const SERIAL_WORK: usize = 1 << 16;
 const TASKS_PER_THREAD: usize = 4;
 
 /// Computes all `products`, split by rows over the pool's threads; a row is never split.
-fn multiply(pool: &Pool, kernels: &dyn Kernels, products: &[Product<'_>]) {
+pub fn multiply(pool: &Pool, kernels: &dyn Kernels, products: &[Product<'_>]) {
     let work = |p: &Product<'_>| p.weights.rows() * p.weights.cols() * p.columns.len();
     let total: usize = products.iter().map(work).sum();
     let compute = |(p, rows): (usize, Range<usize>)| {

@@ -14,6 +14,7 @@ mod load;
 mod moe;
 mod plan;
 mod vocabulary;
+mod walk;
 mod weights;
 mod workspace;
 
@@ -22,9 +23,11 @@ pub use dense::{DensePlace, RingReport};
 pub use error::{ForwardError, ModelError};
 pub use forward::{BatchToken, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
+pub use linear::{Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
 pub use plan::{MemoryPlan, PlanReason};
 pub use vocabulary::read_tokenizer;
+pub use walk::Walk;
 pub use workspace::Workspace;
 
 use crate::experts::{ExpertSource, StreamingReport};
@@ -66,6 +69,16 @@ impl Model {
     /// What a user wants to know about the model.
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// What products are computed with.
+    pub fn kernels(&self) -> &'static dyn Kernels {
+        self.kernels
+    }
+
+    /// The threads that compute.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Longest text, prompt and answer together, in tokens.

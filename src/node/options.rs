@@ -6,6 +6,7 @@ use crate::experts::{Prefetch, StreamingOptions};
 use crate::model::DensePlace;
 use crate::store::PageCache;
 use crate::{generate, model, routing, sampling};
+use std::path::PathBuf;
 
 /// How to load; fails where a cache policy has no such name.
 pub(super) fn load_options(options: LoadOptions) -> Result<model::LoadOptions, NodeError> {
@@ -77,6 +78,7 @@ impl From<GenerateOptions> for generate::GenerateOptions {
             },
             stop: options.stop,
             ignore_eos: options.ignore_eos,
+            trace: options.trace.map(PathBuf::from),
         }
     }
 }

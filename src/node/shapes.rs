@@ -2,6 +2,8 @@
 //!
 //! Counts of bytes and tokens are `i64`, JavaScript numbers that are exact up to 2^53.
 
+use super::stream::StreamReport;
+use super::traces::{Simulation, TraceInfo};
 use napi_derive::napi;
 use std::collections::BTreeMap;
 
@@ -58,6 +60,8 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Control tokens written in the prompt's text become their ids.
     pub special: bool,
+    /// File that the routing is recorded in.
+    pub trace: Option<String>,
 }
 
 /// An answer, or news of one, for the request with the number `request`.
@@ -73,6 +77,9 @@ pub struct Event {
     pub inspection: Option<Inspection>,
     pub plan: Option<MemoryPlan>,
     pub perplexity: Option<PerplexityScore>,
+    pub trace: Option<TraceInfo>,
+    pub simulation: Option<Simulation>,
+    pub stream: Option<StreamReport>,
     /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
     pub arrays: Option<Vec<Vec<u32>>>,
     pub failure: Option<Failure>,

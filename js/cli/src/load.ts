@@ -1,18 +1,18 @@
 import type { ExpectedText, LoadOptions, Model } from "@clutor/core";
 import type { Command, Option } from "commander";
-import { flag, integer, modelFlag } from "./flags.js";
-import { noteStreaming, type StreamingOptions, streamingFlags, streamingLoadOptions } from "./streaming.js";
+import { flag, modelFlag, threadsFlag } from "./flags.js";
+import { noteStreaming, type StreamingOptions, smartFlag, streamingFlags, streamingLoadOptions } from "./streaming.js";
 import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
 export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
   command
     .addOption(modelFlag())
-    .addOption(flag("-t, --threads <n>", "compute threads; default: the physical cores").argParser(integer(1, 1024)))
+    .addOption(threadsFlag())
     .addOption(
       flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
     );
-  return streamingFlags(command);
+  return streamingFlags(command).addOption(smartFlag());
 }
 
 /** `--stats`, of commands that compute. */

@@ -1,6 +1,6 @@
 // What the commands that compute have in common about models larger than memory: flags, the plan, statistics.
 import type { CacheOptions, CachePolicy, LoadOptions, MemoryPlan, ModelStats, SmartRouteOptions } from "@clutor/core";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, type Option } from "commander";
 import { flag, integer, number, UsageError } from "./flags.js";
 import { bytes, percent } from "./format.js";
 import { note } from "./terminal.js";
@@ -56,10 +56,14 @@ export function streamingFlags(command: Command): Command {
       flag("--os-cache <on|off>", "leave what is read in the system's page cache")
         .choices(["on", "off"])
         .default("off"),
-    )
-    .addOption(
-      flag("--smart <J,M,tau>", "prefer experts in memory: J always stay, M candidates, tau of logit").argParser(smart),
     );
+}
+
+/** `--smart`, of commands that route. */
+export function smartFlag(): Option {
+  return flag("--smart <J,M,tau>", "prefer experts in memory: J always stay, M candidates, tau of logit").argParser(
+    smart,
+  );
 }
 
 function size(text: string): string {

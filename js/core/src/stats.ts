@@ -26,14 +26,17 @@ export interface ModelStats {
   /** Absent where all experts are in memory. */
   store?: StoreStats;
   /** Dense weights that were read anew; absent where they are in memory. */
-  ring?: {
-    /** Bytes read. */
-    bytesRead: number;
-    /** `bytesRead` for each of the model's `tokens`. */
-    bytesPerToken: number;
-    /** Milliseconds in which the computation waited for them. */
-    waitMs: number;
-  };
+  ring?: RingStats;
+}
+
+/** What reading dense weights anew took. */
+export interface RingStats {
+  /** Bytes read. */
+  bytesRead: number;
+  /** `bytesRead` for each token. */
+  bytesPerToken: number;
+  /** Milliseconds in which the computation waited for them. */
+  waitMs: number;
 }
 
 /** What streaming did. A request is for one expert of one layer, for all tokens of a pass at once. */
@@ -117,10 +120,7 @@ export function statsOf(counts: Native.ModelCounts): ModelStats {
     tokens,
   };
   if (store !== undefined) stats.store = storeStats(store, tokens);
-  if (ring !== undefined) {
-    const { readBytes, waitUs } = ring;
-    stats.ring = { bytesRead: readBytes, bytesPerToken: ratio(readBytes, tokens), waitMs: waitUs / 1000 };
-  }
+  if (ring !== undefined) stats.ring = ringStats(ring, tokens);
   if (stats.store !== undefined && substitutions !== undefined) {
     const { slots, substituted } = substitutions;
     stats.store.substitutions = { ...substitutions, share: ratio(substituted, slots) };
@@ -128,7 +128,11 @@ export function statsOf(counts: Native.ModelCounts): ModelStats {
   return stats;
 }
 
-function storeStats(store: Native.StoreCounts, tokens: number): StoreStats {
+export function ringStats({ readBytes, waitUs }: Native.RingCounts, tokens: number): RingStats {
+  return { bytesRead: readBytes, bytesPerToken: ratio(readBytes, tokens), waitMs: waitUs / 1000 };
+}
+
+export function storeStats(store: Native.StoreCounts, tokens: number): StoreStats {
   const { accesses, hits, stagingHits, misses, bypasses, evictions, admissionRejects } = store;
   const { demandBytes, prefetchBytes, failedReads, predicted, confirmed } = store;
   const bytesRead = demandBytes + prefetchBytes;
@@ -162,6 +166,6 @@ function storeStats(store: Native.StoreCounts, tokens: number): StoreStats {
   };
 }
 
-function ratio(part: number, whole: number): number {
+export function ratio(part: number, whole: number): number {
   return whole > 0 ? part / whole : 0;
 }

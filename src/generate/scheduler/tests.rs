@@ -4,7 +4,7 @@ use super::*;
 use crate::model::LoadOptions;
 use crate::sampling::SamplingOptions;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 #[test]
@@ -46,8 +46,12 @@ fn scheduler() -> Scheduler {
 }
 
 fn submit(scheduler: &mut Scheduler, prompt: Vec<u32>, max_tokens: usize) -> Answer {
+    submit_traced(scheduler, prompt, max_tokens, None)
+}
+
+fn submit_traced(scheduler: &mut Scheduler, prompt: Vec<u32>, max_tokens: usize, trace: Option<PathBuf>) -> Answer {
     let sampling = SamplingOptions { temperature: 0.0, ..SamplingOptions::default() };
-    let options = GenerateOptions { max_tokens, sampling, stop: Vec::new(), ignore_eos: true };
+    let options = GenerateOptions { max_tokens, sampling, stop: Vec::new(), ignore_eos: true, trace };
     let answer = Answer::default();
     scheduler.submit(prompt, options, Box::new(TestSink(Arc::clone(&answer))));
     answer
@@ -116,4 +120,25 @@ fn other_work_gets_the_positions_that_it_takes() {
     let alone = submit(&mut scheduler, second.clone(), 30);
     while scheduler.step() == Progress::Worked {}
     assert_eq!(*going_on.lock().unwrap(), *alone.lock().unwrap());
+}
+
+#[test]
+fn a_text_that_makes_way_is_traced_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = |name: &str, makes_way: bool| {
+        let mut scheduler = scheduler();
+        let path = folder.path().join(name);
+        submit_traced(&mut scheduler, prompts()[1].clone(), 20, Some(path.clone()));
+        (0..10).for_each(|_| _ = scheduler.step());
+        if makes_way {
+            scheduler.limit = 128;
+            scheduler.make_way(128);
+            assert_eq!(scheduler.held(), 0);
+        }
+        while scheduler.step() == Progress::Worked {}
+        std::fs::read(path).unwrap()
+    };
+    for kind in ["trace.csv", "trace.bin"] {
+        assert!(trace(&format!("a-{kind}"), true) == trace(&format!("b-{kind}"), false), "{kind}");
+    }
 }
