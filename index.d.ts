@@ -170,6 +170,8 @@ export interface LoadOptions {
   ioThreads?: number
   osCache?: boolean
   smartRoute?: SmartRoute
+  /** Folder where it is remembered which experts were hot. */
+  warmFolder?: string
 }
 
 /** Where a model's bytes go. */
@@ -327,6 +329,8 @@ export interface StoreCounts {
   evictions: number
   demandBytes: number
   prefetchBytes: number
+  warmBytes: number
+  warmed: number
   failedReads: number
   readUs: number
   waitUs: number

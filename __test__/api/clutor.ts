@@ -17,12 +17,14 @@ export interface Ended {
   err: string;
 }
 
-/** Runs `clutor` with `args` to its end. */
+/** Runs `clutor` with `args` to its end. It leaves the user's home alone, unless `env` turns the warm start on. */
 export async function run(
   args: string[],
   { input = "", env = {} }: { input?: string; env?: object } = {},
 ): Promise<Ended> {
-  const child = spawn(process.execPath, [clutor, ...args], { env: { ...process.env, NO_COLOR: "1", ...env } });
+  const child = spawn(process.execPath, [clutor, ...args], {
+    env: { ...process.env, NO_COLOR: "1", CLUTOR_WARM_START: "off", ...env },
+  });
   child.stdin.on("error", () => {}); // A command that takes no input may be gone already.
   child.stdin.end(input);
   const ended = { out: "", err: "" };

@@ -122,6 +122,7 @@ describe("statistics", () => {
       expect(accesses).toBeLessThanOrEqual(16 * (greedy.maxTokens - 1) + 64);
       expect(misses).toBeGreaterThan(0);
       expect(store.bytesRead).toBe(store.demandBytes + store.prefetchBytes);
+      expect(store.warmStart).toEqual({ experts: 0, bytes: 0 });
       expect(store.bytesPerToken).toBeCloseTo(store.bytesRead / tokens);
       expect(store.readMs).toBeGreaterThan(0);
       expect(store.failedReads).toBe(0);

@@ -9,7 +9,7 @@ use clutor::model::{CacheType, LoadOptions, Model};
 use clutor::routing::SmartRoute;
 use clutor::store::PageCache;
 use clutor::store::policy::PolicyKind;
-use models::{golden_folders, trained_model};
+use models::{cache_bytes_for, golden_folders, trained_model};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -115,8 +115,14 @@ fn smart_route_needs_streaming_and_with_tau_0_changes_nothing() {
     assert!(smart(1.0, None).unwrap_err().to_string().contains("SMART-ROUTE"));
     assert!(smart(f32::NAN, Some(1 << 20)).is_err());
     let resident = load(&path, LoadOptions::default());
+    let right = answers(&resident, 1);
+    for (n_kept, n_candidates) in [(0, 4), (0, 16), (2, 8), (4, 16)] {
+        let smart = Some(SmartRoute { n_kept, n_candidates, tau: 0.0 });
+        let cache_bytes = Some(cache_bytes_for(&path, 25));
+        assert!(right == answers(&load(&path, LoadOptions { smart, cache_bytes, ..Default::default() }), 1));
+    }
     let off = smart(0.0, Some(cache_sizes(&resident)[1])).unwrap();
-    assert!(answers(&resident, 1) == answers(&off, 1));
+    assert!(right == answers(&off, 1));
     assert_eq!(off.substitutions().unwrap().substituted, 0);
     let on = smart(1.0, Some(cache_sizes(&resident)[1])).unwrap();
     answers(&on, 1);

@@ -52,3 +52,18 @@ pub fn load(path: &Path, kernels: &str, n_threads: usize) -> Model {
 pub fn kernel_paths() -> Vec<&'static str> {
     clutor::kernels::available().iter().map(|path| path.name()).collect()
 }
+
+/// Bytes of a cache that holds `per_cent` of the experts of the model at `path`.
+#[allow(dead_code)] // As above.
+pub fn cache_bytes_for(path: &Path, per_cent: usize) -> u64 {
+    let plan = |cache_bytes| {
+        let options = LoadOptions { cache_bytes: Some(cache_bytes), ..LoadOptions::default() };
+        Model::plan_for(path, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let (least, most) = (plan(0), plan(u64::MAX));
+    let slot_bytes = (most.expert_bytes - least.expert_bytes) / (most.cached_experts - least.cached_experts) as u64;
+    let n_slots = most.n_experts * per_cent / 100;
+    let cache_bytes = n_slots as u64 * slot_bytes;
+    assert_eq!(plan(cache_bytes).cached_experts, n_slots, "{per_cent} % of the experts are cached");
+    cache_bytes
+}

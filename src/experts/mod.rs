@@ -6,10 +6,12 @@
 mod prefetch;
 mod resident;
 mod streaming;
+mod warm;
 
 pub use prefetch::{PredictionCounts, Prefetch};
 pub use resident::Resident;
 pub use streaming::{Streaming, StreamingOptions, StreamingReport, expert_table};
+pub use warm::{Hot, WarmError, WarmFile};
 
 use crate::gguf::ExpertSlice;
 use crate::quant::{TensorType, WeightRows};
@@ -68,6 +70,11 @@ pub trait ExpertSource: Send + Sync + std::fmt::Debug {
 
     /// Takes the end of a pass.
     fn end_pass(&self) {}
+
+    /// How good predictions were in each layer; nothing where nothing is read.
+    fn predictions(&self) -> Vec<PredictionCounts> {
+        Vec::new()
+    }
 
     /// What was read and how well it was predicted; `None` where nothing is read.
     fn report(&self) -> Option<StreamingReport> {

@@ -27,6 +27,16 @@ pub struct PredictionCounts {
     pub chosen: u64,
 }
 
+impl std::iter::Sum for PredictionCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |sum, counts| Self {
+            predicted: sum.predicted + counts.predicted,
+            confirmed: sum.confirmed + counts.confirmed,
+            chosen: sum.chosen + counts.chosen,
+        })
+    }
+}
+
 /// Keeps what is known of the coming layer and scores what was said of the present one.
 #[derive(Debug)]
 pub(super) struct Predictor {
@@ -37,7 +47,8 @@ pub(super) struct Predictor {
     predicted: Vec<Vec<u32>>,
     /// A guess at a layer's experts from the residual stream.
     ahead: Option<(usize, Vec<u32>)>,
-    counts: PredictionCounts,
+    /// Of each layer.
+    counts: Vec<PredictionCounts>,
     trial: Trial,
 }
 
@@ -49,7 +60,7 @@ impl Predictor {
             previous: none.clone(),
             predicted: none,
             ahead: None,
-            counts: PredictionCounts::default(),
+            counts: vec![PredictionCounts::default(); n_layers],
             trial: Trial::new(),
         }
     }
@@ -73,9 +84,10 @@ impl Predictor {
     pub fn chose(&mut self, layer: usize, experts: &[u32]) -> (usize, Vec<u32>) {
         let predicted = std::mem::take(&mut self.predicted[layer]);
         if !predicted.is_empty() {
-            self.counts.predicted += predicted.len() as u64;
-            self.counts.confirmed += predicted.iter().filter(|expert| experts.contains(expert)).count() as u64;
-            self.counts.chosen += experts.len() as u64;
+            let counts = &mut self.counts[layer];
+            counts.predicted += predicted.len() as u64;
+            counts.confirmed += predicted.iter().filter(|expert| experts.contains(expert)).count() as u64;
+            counts.chosen += experts.len() as u64;
         }
         self.previous[layer] = experts.to_vec();
         let next = (layer + 1) % self.previous.len();
@@ -104,8 +116,9 @@ impl Predictor {
         }
     }
 
-    pub fn counts(&self) -> PredictionCounts {
-        self.counts
+    /// How good predictions of each layer were.
+    pub fn counts(&self) -> &[PredictionCounts] {
+        &self.counts
     }
 }
 
@@ -217,7 +230,9 @@ mod tests {
         assert_eq!(predictor.chose(0, &[1, 2]), (1, vec![]));
         assert_eq!(predictor.chose(1, &[3, 4]), (0, vec![1, 2]));
         assert_eq!(predictor.chose(0, &[2, 5]), (1, vec![3, 4]));
-        assert_eq!(predictor.counts(), PredictionCounts { predicted: 2, confirmed: 1, chosen: 2 });
+        let total: PredictionCounts = predictor.counts().iter().copied().sum();
+        assert_eq!(total, PredictionCounts { predicted: 2, confirmed: 1, chosen: 2 });
+        assert_eq!(predictor.counts(), [total, PredictionCounts::default()]);
     }
 
     #[test]
@@ -227,7 +242,8 @@ mod tests {
         assert_eq!(predictor.chose(0, &[1]), (1, vec![7]));
         assert_eq!(predictor.chose(1, &[7]), (2, vec![]));
         assert_eq!(predictor.chose(2, &[1]), (0, vec![1]));
-        assert_eq!(predictor.counts(), PredictionCounts { predicted: 1, confirmed: 1, chosen: 1 });
+        assert_eq!(predictor.counts()[1], PredictionCounts { predicted: 1, confirmed: 1, chosen: 1 });
+        assert_eq!(predictor.counts().iter().map(|counts| counts.predicted).sum::<u64>(), 1);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Experts from the drive, through the store.
 
 use super::prefetch::{PredictionCounts, Predictor, Prefetch};
-use super::{Expert, ExpertSource, ExpertsError, Fetch, LayerExperts};
+use super::{Expert, ExpertSource, ExpertsError, Fetch, LayerExperts, WarmFile};
 use crate::quant::{TensorType, WeightRows};
 use crate::store::policy::PolicyKind;
 use crate::store::{Counters, ExpertBytes, ExpertExtent, ExpertTable, FileRange, PageCache, Store, StoreError, Ticket};
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How experts are streamed.
@@ -23,6 +24,9 @@ pub struct StreamingOptions {
     pub prefetch: Prefetch,
     /// Most experts prefetched for a layer; those that one token uses where not given.
     pub prefetch_n: Option<usize>,
+    /// Folder where it is remembered which experts were hot, to read those first at the next load; nothing is remembered
+    /// where not given. It is made when a model that was used is dropped.
+    pub warm_folder: Option<PathBuf>,
 }
 
 impl Default for StreamingOptions {
@@ -34,6 +38,7 @@ impl Default for StreamingOptions {
             page_cache: PageCache::default(),
             prefetch: Prefetch::default(),
             prefetch_n: None,
+            warm_folder: None,
         }
     }
 }
@@ -57,6 +62,7 @@ pub struct Streaming {
     n_used: usize,
     prefetch_n: usize,
     predictor: Mutex<Predictor>,
+    warm_file: Option<WarmFile>,
 }
 
 /// The extents of all experts, for the store.
@@ -76,7 +82,25 @@ impl Streaming {
     pub fn new(store: Store, layers: Vec<LayerExperts>, n_used: usize, options: &StreamingOptions) -> Self {
         let predictor = Mutex::new(Predictor::new(options.prefetch, layers.len()));
         let prefetch_n = options.prefetch_n.unwrap_or(n_used);
-        Self { store, layers, n_used, prefetch_n, predictor }
+        Self { store, layers, n_used, prefetch_n, predictor, warm_file: None }
+    }
+
+    /// Begins to read what `file` remembers, behind everything else and into free slots, and lets it remember what is hot
+    /// when this is dropped. Without what cannot be read or written it goes on, and only a log tells.
+    #[must_use]
+    pub fn with_warm_start(mut self, file: WarmFile) -> Self {
+        let hot = file.load().unwrap_or_else(|error| {
+            tracing::debug!(%error, "no warm start");
+            Vec::new()
+        });
+        for (layer, expert, weight) in hot {
+            let exists = self.layers.get(layer).is_some_and(|layer| (expert as usize) < layer.slices.len());
+            if exists {
+                self.store.warm(layer, expert, weight);
+            }
+        }
+        self.warm_file = Some(file);
+        self
     }
 
     fn predictor(&self) -> MutexGuard<'_, Predictor> {
@@ -147,10 +171,24 @@ impl ExpertSource for Streaming {
         self.store.end_token();
     }
 
+    fn predictions(&self) -> Vec<PredictionCounts> {
+        self.predictor().counts().to_vec()
+    }
+
     fn report(&self) -> Option<StreamingReport> {
         let predictor = self.predictor();
-        let prefetching = predictor.looks_ahead();
-        Some(StreamingReport { store: self.store.counters(), prediction: predictor.counts(), prefetching })
+        let (prediction, prefetching) = (predictor.counts().iter().copied().sum(), predictor.looks_ahead());
+        Some(StreamingReport { store: self.store.counters(), prediction, prefetching })
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        // Where nothing was used, there is nothing to add to what is remembered.
+        let Some(file) = self.warm_file.as_ref().filter(|_| self.store.counters().accesses > 0) else { return };
+        if let Err(error) = file.save(&self.store.hot()) {
+            tracing::debug!(%error, "nothing to warm the next start with");
+        }
     }
 }
 

@@ -1,17 +1,18 @@
 //! From a file to a model that is ready for its first token.
 
 use super::dense::{Dense, OwnedTensors, Parts, Ring};
+use super::identity::identity;
 use super::plan::{self, MemoryPlan};
 use super::weights::{Weights, find_experts};
 use super::{CacheType, Config, DensePlace, Model, ModelError, read_tokenizer};
-use crate::experts::{ExpertSource, Resident, Streaming, StreamingOptions, expert_table};
+use crate::experts::{ExpertSource, Resident, Streaming, StreamingOptions, WarmFile, expert_table};
 use crate::gguf::{Gguf, Layout, MappedGguf};
 use crate::guard::compute_threads;
 use crate::kernels;
 use crate::math::Rope;
 use crate::parallel::Pool;
 use crate::routing::SmartRoute;
-use crate::store::{Budget, FileReader, Reader, Store, StoreOptions};
+use crate::store::{ALIGNMENT, Budget, FileReader, Reader, Store, StoreOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -119,6 +120,23 @@ impl Model {
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, ModelError> {
+        Self::load_through(path, options, &|reader| reader, progress)
+    }
+
+    /// As [`load`](Self::load), but a streamed model is read through what `wrap` makes of its files: for measurements on
+    /// a drive of another speed, and for faults.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    ///
+    /// # Panics
+    /// If the reader's alignment is not that of its files.
+    pub fn load_through(
+        path: &Path,
+        options: &LoadOptions,
+        wrap: &dyn Fn(Arc<dyn Reader>) -> Arc<dyn Reader>,
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, ModelError> {
         let gguf = Gguf::open(path)?;
         let config = Config::read(gguf.metadata())?;
         let kernels = match &options.kernels {
@@ -141,7 +159,8 @@ impl Model {
                 (Dense::Mapped(Arc::clone(&files)), Box::new(Resident::new(files, experts)))
             }
             Some(slots) => {
-                let reader = Arc::new(FileReader::open(gguf.shards(), options.streaming.page_cache)?);
+                let reader = wrap(Arc::new(FileReader::open(gguf.shards(), options.streaming.page_cache)?));
+                assert_eq!(reader.alignment(), ALIGNMENT, "the plan is made for the alignment of files");
                 let mut done_bytes = 0;
                 let total_bytes = plan.dense_bytes;
                 let mut loaded = |bytes| {
@@ -169,7 +188,7 @@ impl Model {
                     },
                 )?;
                 let streaming = Streaming::new(store, experts, config.routing.n_used, &options.streaming);
-                (dense, Box::new(streaming))
+                (dense, Box::new(warmed(streaming, &gguf, &config, &options.streaming)))
             }
         };
         let weights = Weights::find(&gguf, &layout, &dense, &config)?;
@@ -223,6 +242,20 @@ impl Model {
 /// Rows of the embedding, or 0 where the file has none; finding the weights says so.
 fn vocabulary_rows(gguf: &Gguf) -> usize {
     gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.first().copied()).unwrap_or(0)
+}
+
+/// `streaming` with the warm start that `options` ask for. It is a gain and no need, so nothing about it is an error.
+fn warmed(streaming: Streaming, gguf: &Gguf, config: &Config, options: &StreamingOptions) -> Streaming {
+    let Some(folder) = &options.warm_folder else { return streaming };
+    match identity(gguf) {
+        Ok(identity) => {
+            streaming.with_warm_start(WarmFile::new(folder, identity, config.n_layers as u32, config.n_experts as u32))
+        }
+        Err(error) => {
+            tracing::debug!(%error, "no warm start: a router cannot be read");
+            streaming
+        }
+    }
 }
 
 fn check_smart(

@@ -8,6 +8,7 @@ mod config;
 mod dense;
 mod error;
 mod forward;
+mod identity;
 mod kv_cache;
 mod linear;
 mod load;
@@ -30,7 +31,7 @@ pub use vocabulary::read_tokenizer;
 pub use walk::Walk;
 pub use workspace::Workspace;
 
-use crate::experts::{ExpertSource, StreamingReport};
+use crate::experts::{ExpertSource, PredictionCounts, StreamingReport};
 use crate::kernels::Kernels;
 use crate::math::Rope;
 use crate::parallel::Pool;
@@ -119,6 +120,11 @@ impl Model {
             dense::Dense::Ring(ring) => Some(ring.report()),
             dense::Dense::Mapped(_) | dense::Dense::Owned(_) => None,
         }
+    }
+
+    /// How good predictions of each layer's experts were so far; nothing where all experts are in memory.
+    pub fn predictions(&self) -> Vec<PredictionCounts> {
+        self.experts.predictions()
     }
 
     /// What SMART-ROUTE gave away so far; `None` where it is off.

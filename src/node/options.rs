@@ -53,6 +53,7 @@ fn streaming(options: &LoadOptions) -> Result<StreamingOptions, NodeError> {
             _ => defaults.prefetch,
         },
         prefetch_n: options.prefetch_count.map(|n| n as usize),
+        warm_folder: options.warm_folder.as_ref().map(PathBuf::from),
     })
 }
 

@@ -35,6 +35,8 @@ pub struct LoadOptions {
     pub io_threads: Option<u32>,
     pub os_cache: Option<bool>,
     pub smart_route: Option<SmartRoute>,
+    /// Folder where it is remembered which experts were hot.
+    pub warm_folder: Option<String>,
 }
 
 #[napi(object)]
@@ -227,6 +229,8 @@ pub struct StoreCounts {
     pub evictions: i64,
     pub demand_bytes: i64,
     pub prefetch_bytes: i64,
+    pub warm_bytes: i64,
+    pub warmed: i64,
     pub failed_reads: i64,
     pub read_us: i64,
     pub wait_us: i64,

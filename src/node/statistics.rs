@@ -70,6 +70,8 @@ impl From<StreamingReport> for StoreCounts {
             evictions: store.evictions as i64,
             demand_bytes: store.demand_bytes as i64,
             prefetch_bytes: store.prefetch_bytes as i64,
+            warm_bytes: store.warm_bytes as i64,
+            warmed: store.warmed as i64,
             failed_reads: store.failed_reads as i64,
             read_us: store.read_us as i64,
             wait_us: store.wait_us as i64,

@@ -27,8 +27,12 @@ pub struct Counters {
     pub evictions: u64,
     /// Bytes read for requests, alignment included. A read counts for whoever queued it first.
     pub demand_bytes: u64,
-    /// Bytes read for prefetches and for the warm start, alignment included.
+    /// Bytes read for prefetches, alignment included.
     pub prefetch_bytes: u64,
+    /// Bytes read for the warm start, alignment included.
+    pub warm_bytes: u64,
+    /// Experts that the warm start brought into memory.
+    pub warmed: u64,
     /// Experts whose reads failed.
     pub failed_reads: u64,
     /// Time that the I/O threads spent in reads, in microseconds, summed over the threads.

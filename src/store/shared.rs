@@ -8,7 +8,7 @@ use super::StoreError;
 use super::arena::Arena;
 use super::extent::ExpertTable;
 use super::io::{Cause, Reader};
-use super::state::{Job, ReadFailure, State, Wake};
+use super::state::{Done, Job, ReadFailure, State, Wake};
 use super::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 
 /// How long a wait sleeps before it asks again whether it was cancelled.
@@ -94,8 +94,8 @@ impl Shared {
     }
 
     /// Books a read as done.
-    pub(super) fn finish(&self, slot: usize, read: Result<u64, ReadFailure>, since: Instant) {
-        let wake = self.lock().finish(slot, read, micros(since));
+    pub(super) fn finish(&self, done: Done, read: Result<u64, ReadFailure>, since: Instant) {
+        let wake = self.lock().finish(done, read, micros(since));
         self.wake(wake);
     }
 

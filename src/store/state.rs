@@ -26,6 +26,10 @@ pub(super) struct State {
     n_pool: usize,
     /// Reads that no thread has taken yet, by [`Purpose`].
     queues: [VecDeque<Job>; 3],
+    /// Reads that threads are at, by the [`Purpose`] of the queue that they came from.
+    n_reading: [usize; 3],
+    /// Something was requested since the last pass ended.
+    in_pass: bool,
     stopping: bool,
     counters: Counters,
 }
@@ -75,9 +79,17 @@ pub(super) struct ReadFailure {
 /// One read that waits or is going on.
 pub(super) struct Job {
     slot: usize,
+    /// The queue that it is in or was taken from.
+    purpose: Purpose,
     pub(super) span: Span,
     /// Where the bytes go.
     pub(super) fill: Fill,
+}
+
+/// A read that has ended, well or not.
+pub(super) struct Done {
+    slot: usize,
+    purpose: Purpose,
 }
 
 /// What became of the expert in a slot so far.
@@ -112,6 +124,8 @@ impl State {
             slots: (0..plan.n_buffers()).map(|_| empty()).collect(),
             n_pool: plan.n_slots + plan.n_staging,
             queues: Default::default(),
+            n_reading: [0; 3],
+            in_pass: false,
             stopping: false,
             counters: Counters::default(),
         }
@@ -120,6 +134,7 @@ impl State {
     /// Pins an expert for a new ticket of `n_tokens` tokens, and queues its reads where it is absent. `None` where no buffer
     /// is free.
     pub(super) fn request(&mut self, key: u32, n_tokens: u32) -> Option<(usize, Served)> {
+        self.in_pass = true;
         let (slot, served) = match self.bypass_with(key) {
             Some(slot) => (slot, Served::Hit),
             None => self.access(key, n_tokens)?,
@@ -213,8 +228,15 @@ impl State {
     }
 
     /// The next read for an I/O thread, by purpose and then by age.
+    ///
+    /// Between passes all threads may read for the warm start. During one, a single thread does, and only while nothing
+    /// else is being read: a request finds the other threads free and the drive all but idle.
     pub(super) fn next_job(&mut self) -> Option<Job> {
-        let job = self.queues.iter_mut().find_map(VecDeque::pop_front)?;
+        let [demand, prefetch, warm] = &mut self.queues;
+        let may_warm = !self.in_pass || self.n_reading == [0; 3];
+        let job = demand.pop_front().or_else(|| prefetch.pop_front());
+        let job = job.or_else(|| if may_warm { warm.pop_front() } else { None })?;
+        self.n_reading[job.purpose as usize] += 1;
         match &mut self.slots[job.slot].phase {
             Phase::Reading(reading) => reading.begun = true,
             _ => unreachable!("only slots that are being read have reads in the queues"),
@@ -223,15 +245,20 @@ impl State {
     }
 
     /// Books a read as done; `read` gives its bytes. The loan of the memory must have ended.
-    pub(super) fn finish(&mut self, slot: usize, read: Result<u64, ReadFailure>, read_us: u64) -> Wake {
+    pub(super) fn finish(&mut self, done: Done, read: Result<u64, ReadFailure>, read_us: u64) -> Wake {
+        let Done { slot, purpose } = done;
+        self.n_reading[purpose as usize] -= 1;
         self.counters.read_us += read_us;
         let Phase::Reading(reading) = &mut self.slots[slot].phase else {
             unreachable!("a slot stays in reading until its last read is done")
         };
         reading.n_pending -= 1;
         match read {
-            Ok(bytes) if reading.purpose == Purpose::Demand => self.counters.demand_bytes += bytes,
-            Ok(bytes) => self.counters.prefetch_bytes += bytes,
+            Ok(bytes) => match reading.purpose {
+                Purpose::Demand => self.counters.demand_bytes += bytes,
+                Purpose::Prefetch => self.counters.prefetch_bytes += bytes,
+                Purpose::Warm => self.counters.warm_bytes += bytes,
+            },
             Err(failure) => {
                 reading.failure.get_or_insert(failure);
                 reading.n_pending -= drop_jobs(&mut self.queues, slot);
@@ -241,7 +268,10 @@ impl State {
             return Wake::Nobody;
         }
         let phase = match reading.failure.take() {
-            None => Phase::Ready,
+            None => {
+                self.counters.warmed += u64::from(reading.purpose == Purpose::Warm);
+                Phase::Ready
+            }
             Some(failure) => {
                 self.counters.failed_reads += 1;
                 Phase::Failed(failure)
@@ -280,8 +310,11 @@ impl State {
         self.cache.begin_pass(n_tokens);
     }
 
-    pub(super) fn end_token(&mut self) {
+    /// Ends a pass. Says whether there are reads that all threads may take now.
+    pub(super) fn end_token(&mut self) -> bool {
         self.cache.end_token();
+        self.in_pass = false;
+        !self.queues[Purpose::Warm as usize].is_empty()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -330,7 +363,7 @@ impl State {
         let reading = Reading { n_pending: spans.len(), begun: false, purpose, failure: None };
         self.slots[slot].key = key;
         self.change_holds(slot, |slot| slot.phase = Phase::Reading(reading));
-        let jobs = spans.into_iter().zip(fills).map(|(span, fill)| Job { slot, span, fill });
+        let jobs = spans.into_iter().zip(fills).map(|(span, fill)| Job { slot, purpose, span, fill });
         self.queues[purpose as usize].extend(jobs);
     }
 
@@ -338,7 +371,7 @@ impl State {
     fn raise(&mut self, slot: usize) {
         let [demand, others @ ..] = &mut self.queues;
         for queue in others {
-            demand.extend(take_jobs(queue, slot));
+            demand.extend(take_jobs(queue, slot).map(|job| Job { purpose: Purpose::Demand, ..job }));
         }
     }
 
@@ -401,8 +434,8 @@ fn drop_jobs(queues: &mut [VecDeque<Job>], slot: usize) -> usize {
 }
 
 impl Job {
-    /// Ends the loan of the memory, and says which slot it was in.
-    pub(super) fn into_slot(self) -> usize {
-        self.slot
+    /// Ends the loan of the memory.
+    pub(super) fn end(self) -> Done {
+        Done { slot: self.slot, purpose: self.purpose }
     }
 }

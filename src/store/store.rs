@@ -273,7 +273,8 @@ impl Store {
     }
 
     /// Tells an idle cache what an earlier run used ([`hot`](Self::hot)): queues the reads of an expert behind all others,
-    /// if a slot of the cache is free. Says whether it did. Requests that find no room take such reads back.
+    /// if a slot of the cache is free. Says whether it did. Requests that find no room take such reads back, and during a
+    /// pass at most one thread reads for this, while nothing else is being read.
     ///
     /// # Panics
     /// If there is no such expert, or `weight` is negative or not finite.
@@ -307,7 +308,10 @@ impl Store {
     /// Tells the policy that a pass through the layers is done, one token's unless [`begin_pass`](Self::begin_pass) said
     /// otherwise: its clock.
     pub fn end_token(&self) {
-        self.shared.lock().end_token();
+        let for_all = self.shared.lock().end_token();
+        if for_all {
+            self.shared.wake_readers();
+        }
     }
 
     /// What has happened so far.

@@ -41,7 +41,7 @@ impl Read<'_> {
     fn finish(&mut self, result: Result<u64, Cause>) {
         let Some(job) = self.job.take() else { return };
         let result = result.map_err(|cause| ReadFailure { file: job.span.file, cause });
-        self.shared.finish(job.into_slot(), result, self.since);
+        self.shared.finish(job.end(), result, self.since);
     }
 }
 

@@ -1,7 +1,14 @@
 import type { ExpectedText, LoadOptions, Model } from "@clutor/core";
 import type { Command, Option } from "commander";
 import { flag, modelFlag, threadsFlag } from "./flags.js";
-import { noteStreaming, type StreamingOptions, smartFlag, streamingFlags, streamingLoadOptions } from "./streaming.js";
+import {
+  noteStreaming,
+  type StreamingOptions,
+  smartFlag,
+  streamingFlags,
+  streamingLoadOptions,
+  warmStartFlag,
+} from "./streaming.js";
 import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
@@ -12,7 +19,7 @@ export function computeFlags(command: Command, cacheType: "f16" | "f32"): Comman
     .addOption(
       flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
     );
-  return streamingFlags(command).addOption(smartFlag());
+  return streamingFlags(command).addOption(smartFlag()).addOption(warmStartFlag());
 }
 
 /** `--stats`, of commands that compute. */

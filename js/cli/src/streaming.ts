@@ -17,6 +17,7 @@ export interface StreamingOptions {
   ioThreads?: number;
   osCache?: "on" | "off";
   smart?: SmartRouteOptions;
+  warmStart?: "on" | "off";
 }
 
 /** Flags of memory and streaming. */
@@ -57,6 +58,16 @@ export function streamingFlags(command: Command): Command {
         .choices(["on", "off"])
         .default("off"),
     );
+}
+
+/** `--warm-start`, of commands that route. */
+export function warmStartFlag(): Option {
+  return flag(
+    "--warm-start <on|off>",
+    "remember in ~/.clutor/warm which experts were hot, and read those first next time",
+  )
+    .choices(["on", "off"])
+    .default("on");
 }
 
 /** `--smart`, of commands that route. */
@@ -100,6 +111,7 @@ export function streamingLoadOptions(options: StreamingOptions): Pick<LoadOption
   const load: Pick<LoadOptions, "memory" | "dense" | "cache"> = { cache };
   if (options.memory !== undefined) load.memory = options.memory;
   if (options.dense !== undefined) load.dense = options.dense;
+  if (options.warmStart !== undefined) cache.warmStart = options.warmStart === "on";
   return load;
 }
 
@@ -151,7 +163,7 @@ export function printStats(stats: ModelStats, decode?: DecodeStats): void {
   if (store === undefined) {
     note(`experts: all in memory, since ${plan.explanation}`);
   } else {
-    const { prefetch, substitutions } = store;
+    const { prefetch, warmStart, substitutions } = store;
     note(
       `experts: streamed, since ${plan.explanation}; ${cachedExperts} of ${nExperts} ` +
         `(${percent(plan.cachedShare)}) fit in the cache of ${bytes(plan.expertBytes)}`,
@@ -174,6 +186,9 @@ export function printStats(stats: ModelStats, decode?: DecodeStats): void {
       `prefetch: ${prefetch.issued} begun, ${prefetch.useful} useful, ${prefetch.late} late, ${prefetch.wasted} wasted, ` +
         `${percent(prefetch.share)} of the choices predicted; ${prefetch.active ? "on" : "off"} at the end`,
     );
+    if (warmStart.experts > 0) {
+      note(`warm start: ${warmStart.experts} experts read ahead of their use, ${bytes(warmStart.bytes)}`);
+    }
     if (substitutions !== undefined) {
       note(
         `smart route: ${percent(substitutions.share)} of ${substitutions.slots} choices substituted, probability given ` +

@@ -1,6 +1,20 @@
+import { join, resolve } from "node:path";
 import type * as Native from "../../../index.js";
+import { home } from "./home.js";
 import type { Progress, Watch } from "./link.js";
-import { boolean, callback, checkOptions, f32Max, integer, invalid, number, oneOf, signal, text } from "./options.js";
+import {
+  boolean,
+  booleanOrPath,
+  callback,
+  checkOptions,
+  f32Max,
+  integer,
+  invalid,
+  number,
+  oneOf,
+  signal,
+  text,
+} from "./options.js";
 import { bytesOf, type Size, size } from "./sizes.js";
 
 export interface LoadOptions {
@@ -83,6 +97,13 @@ export interface CacheOptions {
   osCache?: boolean | undefined;
   /** Prefers experts that are in memory (SMART-ROUTE), which changes the text. Needs streaming. Default: off. */
   smartRoute?: SmartRouteOptions | undefined;
+  /**
+   * Remembers which experts were used most, in a small file for each model that is written when the model is disposed of,
+   * and reads those first at the next load: behind everything else, into free slots. `true` keeps the files in
+   * `~/.clutor/warm` (with `CLUTOR_HOME`, in its `warm`), a text names another folder. Where nothing can be written, nothing
+   * is remembered, without an error. Default: false, a library writes nothing unasked.
+   */
+  warmStart?: boolean | string | undefined;
 }
 
 export interface SmartRouteOptions {
@@ -119,6 +140,7 @@ const cacheOptions = {
   ioThreads: integer(1, 16),
   osCache: boolean,
   smartRoute: () => undefined,
+  warmStart: booleanOrPath,
 };
 
 const smartRouteOptions = {
@@ -157,6 +179,7 @@ export function checkLoadOptions(
     ioThreads: cache.ioThreads,
     osCache: cache.osCache,
     smartRoute: smartRouteOf(where, cache.smartRoute),
+    warmFolder: warmFolderOf(cache.warmStart),
   });
   return { native, watch: { onProgress, signal } };
 }
@@ -167,6 +190,13 @@ function policyOf(where: string, { policy, window }: CacheOptions): string | und
     throw invalid(`${where}: cache: \`window\` is of the policy "w-tinylfu"; choose that, or leave the window out`);
   }
   return `${policy}:${window}`;
+}
+
+/** The folder to remember in; none where that is off, or the user has no home. */
+function warmFolderOf(warmStart: boolean | string | undefined): string | undefined {
+  if (typeof warmStart === "string") return resolve(warmStart);
+  const folder = warmStart ? home() : undefined;
+  return folder && join(folder, "warm");
 }
 
 function smartRouteOf(where: string, route: SmartRouteOptions | undefined): SmartRouteOptions | undefined {

@@ -61,6 +61,11 @@ export const number =
 
 export const boolean: Check = (value) => (typeof value === "boolean" ? undefined : "true or false");
 
+export const booleanOrPath: Check = (value) => {
+  const isPath = typeof value === "string" && value !== "" && !value.includes("\0");
+  return typeof value === "boolean" || isPath ? undefined : "true, false or the path of a folder";
+};
+
 export const oneOf =
   (...choices: string[]): Check =>
   (value) =>

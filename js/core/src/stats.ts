@@ -61,7 +61,13 @@ export interface StoreStats {
   demandBytes: number;
   /** Bytes read for prefetches. */
   prefetchBytes: number;
-  /** Bytes read from the drive in all. */
+  warmStart: {
+    /** Experts that it brought into memory. */
+    experts: number;
+    /** Bytes read for it. */
+    bytes: number;
+  };
+  /** Bytes read from the drive in all: for requests, prefetches and the warm start. */
   bytesRead: number;
   /** `bytesRead` for each of the model's `tokens`. */
   bytesPerToken: number;
@@ -134,8 +140,8 @@ export function ringStats({ readBytes, waitUs }: Native.RingCounts, tokens: numb
 
 export function storeStats(store: Native.StoreCounts, tokens: number): StoreStats {
   const { accesses, hits, stagingHits, misses, bypasses, evictions, admissionRejects } = store;
-  const { demandBytes, prefetchBytes, failedReads, predicted, confirmed } = store;
-  const bytesRead = demandBytes + prefetchBytes;
+  const { demandBytes, prefetchBytes, warmBytes, failedReads, predicted, confirmed } = store;
+  const bytesRead = demandBytes + prefetchBytes + warmBytes;
   return {
     accesses,
     hits,
@@ -147,6 +153,7 @@ export function storeStats(store: Native.StoreCounts, tokens: number): StoreStat
     admissionRejects,
     demandBytes,
     prefetchBytes,
+    warmStart: { experts: store.warmed, bytes: warmBytes },
     bytesRead,
     bytesPerToken: ratio(bytesRead, tokens),
     failedReads,

@@ -4,6 +4,7 @@ mod faults;
 mod files;
 mod requests;
 mod stress;
+mod warm;
 
 use std::io;
 use std::path::Path;
