@@ -48,13 +48,15 @@ describe("clutor with streamed experts", () => {
     expect(store.prefetch).toMatchObject({ active: true });
     // From the first piece on: the prompt's tokens are not among them, and the last token is not read again.
     expect(store.decode.tokens).toBeLessThanOrEqual(19);
-    expect(memory.peakRssBytes).toBe(peakRssBytes);
+    expect(memory).toMatchObject({ peakRssBytes, predictedPeakBytes: plan.predictedPeakBytes });
+    // The prompt's bytes bound its tokens: 16, one that may begin the text, 20 made and one that need not be run.
+    expect(plan).toMatchObject({ contextLength: 38, batchTokens: 17 });
     const resident = JSON.parse((await run(["generate", "Once upon a time", ...greedy, "--json"])).out);
     expect(resident).toMatchObject({ plan: { streaming: false }, store: null });
   });
 
   it("says so on stderr where the memory is too little for everything, and fails with the least where it is less", async () => {
-    const refused = await run(["plan", "-m", builtIn, "--memory", "1M"]);
+    const refused = await run(["generate", "Once", ...greedy, "--memory", "1M"]);
     expect(refused).toMatchObject({ code: 1, out: "" });
     const least = Number(/^clutor: OUT_OF_MEMORY: .*at least (\d+) MiB.*\n$/.exec(refused.err)?.[1]);
     // What a process holds at its start is part of the least, and not the same every time.
@@ -91,10 +93,22 @@ describe("clutor with streamed experts", () => {
     }
   });
 
+  it("reads dense weights anew with --dense ring, and gives the same text", async () => {
+    const ring = ["--dense", "ring"];
+    const { out } = await run(["generate", "Once upon a time", ...greedy]);
+    const streamed = await run(["generate", "Once upon a time", ...greedy, ...small, ...ring, "--stats"]);
+    expect(streamed).toMatchObject({ code: 0, out });
+    expect(streamed.err).toMatch(/\nclutor: dense weights: two layers' in memory at a time; read [\d.]+ MiB/);
+    const plan = await run(["plan", "-m", builtIn, ...small, ...ring]);
+    expect(plan.out).toMatch(/\ndense weights +[\d.]+ KiB, two layers' at a time\n/);
+    expect(plan.out).toMatch(/\nspare buffers +[\d.]+ KiB, seldom needed, on top\n/);
+  });
+
   it("refuses options that make no sense, with the reason", async () => {
     const wrong: [string[], string][] = [
       [["--policy", "fifo"], "no cache policy `fifo`; choose lru"],
       [["--memory", "0%"], "`memory` must be a size"],
+      [["--dense", "ring"], "only while experts are streamed"],
       [["--smart", "1,8,1"], "SMART-ROUTE prefers experts that are in memory, and here all are"],
     ];
     for (const [flags, message] of wrong) {

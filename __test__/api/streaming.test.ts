@@ -50,6 +50,18 @@ describe("a streamed model", () => {
     }),
   );
 
+  it("gives the resident model's text with dense weights in a ring, and counts what it read of them", async () => {
+    const model = await Model.load(path, { cache: small, dense: "ring" });
+    expect((await model.generate(prompt, greedy)).text).toBe(text);
+    const { plan, ring, tokens } = model.stats();
+    expect(plan.dense).toBe("ring");
+    expect(ring?.bytesRead).toBeGreaterThan(plan.denseBytes);
+    expect(ring?.bytesPerToken).toBeCloseTo((ring?.bytesRead ?? 0) / tokens);
+    await model.dispose();
+    expect(resident.stats().ring).toBeUndefined();
+    await expect(Model.load(path, { dense: "ring" })).rejects.toMatchObject({ code: "INVALID_OPTION" });
+  });
+
   it("gives the resident model's logits, to the bit", async () => {
     const ids = Array.from({ length: 100 }, (_, i) => (i * i * 7919) % 4096);
     const right = await resident.logits(ids);
@@ -151,6 +163,26 @@ describe("a plan", () => {
     expect(plan.predictedPeakBytes).toBe(denseBytes + expertBytes + kvBytes + bufferBytes + processBytes);
     const loaded = await streamed({}, async (model) => model.stats().plan);
     expect(loaded).toMatchObject({ cachedExperts: plan.cachedExperts, expertBytes, denseBytes });
+  });
+
+  it("plans for what will be asked, where that is known", async () => {
+    const expected = { promptTokens: 20, maxTokens: 11 };
+    const plan = await Model.plan(path, { cache: small, expect: expected });
+    expect(plan).toMatchObject({ contextLength: 32, batchTokens: 20 });
+    const unknown = await Model.plan(path, { cache: small });
+    expect(plan.bufferBytes).toBeLessThan(unknown.bufferBytes);
+    expect(await Model.plan(path, { cache: small, expect: expected, contextLength: 99 })).toMatchObject({
+      contextLength: 99,
+    });
+    const wrong = Model.plan(path, { expect: { promptTokens: 0 } });
+    await expect(wrong).rejects.toMatchObject({
+      code: "INVALID_OPTION",
+      message: expect.stringContaining("promptTokens"),
+    });
+    // Longer than expected is no error as long as the context holds it.
+    const model = await Model.load(path, { cache: small, contextLength: 512, expect: { promptTokens: 2 } });
+    expect((await model.generate(prompt, greedy)).text).toBe(text);
+    await model.dispose();
   });
 
   it("keeps everything in memory where it fits", async () => {

@@ -43,11 +43,15 @@ pub trait ExpertSource: Send + Sync + std::fmt::Debug {
     /// Element types of gate, up and down in `layer`.
     fn types(&self, layer: usize) -> [TensorType; 3];
 
-    /// Begins to bring `experts` of `layer`, each named once, into memory. `cancelled` is asked while it waits.
+    /// Takes the beginning of a pass of `n_tokens` tokens.
+    fn begin_pass(&self, _n_tokens: u32) {}
+
+    /// Begins to bring experts of `layer` into memory: `wanted` are `(expert, n_tokens)`, each expert once, with how many
+    /// tokens of the pass chose it. `cancelled` is asked while it waits.
     fn fetch<'a>(
         &'a self,
         layer: usize,
-        experts: &[u32],
+        wanted: &[(u32, u32)],
         cancelled: &'a (dyn Fn() -> bool + Sync),
     ) -> Box<dyn Fetch + 'a>;
 

@@ -34,8 +34,13 @@ impl ExpertSource for Resident {
         self.layers[layer].types
     }
 
-    fn fetch<'a>(&'a self, layer: usize, experts: &[u32], _: &'a (dyn Fn() -> bool + Sync)) -> Box<dyn Fetch + 'a> {
-        let experts = experts.iter().map(|&expert| self.expert(layer, expert)).enumerate().collect();
+    fn fetch<'a>(
+        &'a self,
+        layer: usize,
+        wanted: &[(u32, u32)],
+        _: &'a (dyn Fn() -> bool + Sync),
+    ) -> Box<dyn Fetch + 'a> {
+        let experts = wanted.iter().map(|&(expert, _)| self.expert(layer, expert)).enumerate().collect();
         Box::new(AllAtOnce { experts })
     }
 }

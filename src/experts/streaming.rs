@@ -123,12 +123,13 @@ impl ExpertSource for Streaming {
     fn fetch<'a>(
         &'a self,
         layer: usize,
-        experts: &[u32],
+        wanted: &[(u32, u32)],
         cancelled: &'a (dyn Fn() -> bool + Sync),
     ) -> Box<dyn Fetch + 'a> {
         // A batch of tokens leaves nothing to predict: it takes most experts of the next layer anyway.
-        let hints = if experts.len() <= self.n_used {
-            self.predictor().chose(layer, experts)
+        let hints = if wanted.len() <= self.n_used {
+            let experts: Vec<u32> = wanted.iter().map(|(expert, _)| *expert).collect();
+            self.predictor().chose(layer, &experts)
         } else {
             self.predictor().interrupted();
             (0, Vec::new())
@@ -136,8 +137,8 @@ impl ExpertSource for Streaming {
         let mut resident = vec![false; self.layers[layer].slices.len()];
         self.store.residents(layer, &mut resident);
         // Those in memory first: a miss must not push one of them out before its turn.
-        let mut order: Vec<(usize, u32)> = experts.iter().copied().enumerate().collect();
-        order.sort_by_key(|(_, expert)| !resident[*expert as usize]);
+        let mut order: Vec<(usize, (u32, u32))> = wanted.iter().copied().enumerate().collect();
+        order.sort_by_key(|(_, (expert, _))| !resident[*expert as usize]);
         Box::new(StoreFetch {
             streaming: self,
             layer,
@@ -159,6 +160,10 @@ impl ExpertSource for Streaming {
 
     fn residents(&self, layer: usize, resident: &mut [bool]) {
         self.store.residents(layer, resident);
+    }
+
+    fn begin_pass(&self, n_tokens: u32) {
+        self.store.begin_pass(n_tokens);
     }
 
     fn end_pass(&self) {
@@ -191,8 +196,8 @@ impl Drop for Streaming {
 struct StoreFetch<'a> {
     streaming: &'a Streaming,
     layer: usize,
-    /// Not requested yet: index in the caller's list, and expert.
-    left: VecDeque<(usize, u32)>,
+    /// Not requested yet: index in the caller's list, and expert with its number of tokens.
+    left: VecDeque<(usize, (u32, u32))>,
     /// Requested.
     under_way: Vec<(usize, Ticket)>,
     /// Given out by the last call, pinned until the next.
@@ -207,9 +212,9 @@ impl StoreFetch<'_> {
     fn request(&mut self) -> Result<(), StoreError> {
         let store = &self.streaming.store;
         let room = store.plan().n_slots.saturating_sub(self.under_way.len()).min(self.left.len());
-        let next: Vec<(usize, u32)> = self.left.drain(..room).collect();
-        let experts: Vec<u32> = next.iter().map(|(_, expert)| *expert).collect();
-        let tickets = store.request_all(self.layer, &experts)?;
+        let next: Vec<(usize, (u32, u32))> = self.left.drain(..room).collect();
+        let wanted: Vec<(u32, u32)> = next.iter().map(|(_, wanted)| *wanted).collect();
+        let tickets = store.request_each(self.layer, &wanted)?;
         self.under_way.extend(next.iter().map(|(i, _)| *i).zip(tickets));
         if let Some((layer, experts)) = self.hints.take() {
             experts.into_iter().take(self.streaming.prefetch_n).for_each(|expert| _ = store.prefetch(layer, expert));
@@ -239,5 +244,67 @@ impl Fetch for StoreFetch<'_> {
             experts.push((*i, self.streaming.expert(self.layer, bytes, ticket.expert())));
         }
         Ok(experts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::ExpertSlice;
+    use crate::store::{Budget, Reader, StoreOptions};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    struct Zeros;
+
+    impl Reader for Zeros {
+        fn read_at(&self, _: usize, _: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+            buf.fill(0);
+            Ok(buf.len())
+        }
+        fn alignment(&self) -> usize {
+            1
+        }
+        fn path(&self, _: usize) -> &Path {
+            Path::new("zeros")
+        }
+    }
+
+    /// One layer of 4 experts, of which a token uses 2; all fit in the cache.
+    fn streaming() -> Streaming {
+        let slice = |i: u64| ExpertSlice { shard: 0, offset: 16 * i, bytes: 16, ty: TensorType::F32, rows: 2, cols: 2 };
+        let slices = (0..4).map(|expert| [0, 1, 2].map(|matrix| slice(3 * expert + matrix))).collect();
+        let layers = vec![LayerExperts { types: [TensorType::F32; 3], slices }];
+        let options = StoreOptions::new(Budget::Cache(1 << 20), 2);
+        let store = Store::new(Arc::new(Zeros), expert_table(&layers).unwrap(), &options).unwrap();
+        Streaming::new(store, layers, 2, &StreamingOptions::default())
+    }
+
+    fn pass(streaming: &Streaming, n_tokens: u32, wanted: &[(u32, u32)]) {
+        streaming.begin_pass(n_tokens);
+        let mut fetch = streaming.fetch(0, wanted, &|| false);
+        let mut n = 0;
+        while n < wanted.len() {
+            n += fetch.ready().unwrap().len();
+        }
+        drop(fetch);
+        streaming.end_pass();
+    }
+
+    #[test]
+    fn a_pass_of_many_tokens_counts_as_many_for_the_policy() {
+        let (at_once, one_by_one) = (streaming(), streaming());
+        pass(&at_once, 3, &[(0, 3), (1, 1), (2, 2)]);
+        [[(0, 1), (2, 1)], [(0, 1), (1, 1)], [(0, 1), (2, 1)]].iter().for_each(|wanted| pass(&one_by_one, 1, wanted));
+        let uses = |streaming: &Streaming| {
+            let mut hot = streaming.store.hot();
+            hot.sort_by_key(|(_, expert, _)| *expert);
+            hot.into_iter().map(|(_, _, uses)| uses).collect::<Vec<f32>>()
+        };
+        assert_eq!(uses(&at_once).len(), 3);
+        for (a, b) in uses(&at_once).into_iter().zip(uses(&one_by_one)) {
+            // A pass spreads its choices evenly over its tokens.
+            assert!((a / b - 1.0).abs() < 0.01, "{a} and {b}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod error;
 mod evaluate;
 mod generation;
+mod kept;
 mod scheduler;
 mod stop;
 mod tracing;

@@ -1,6 +1,7 @@
 //! Several generations over one model, carried forward together.
 
 use super::generation::{Generation, Step};
+use super::kept::Kept;
 use super::tracing::{self, PassTraces};
 use super::{GenerateError, GenerateOptions, Outcome, Piece, StopReason};
 use crate::model::{BatchToken, ForwardError, Model, Sequence, Workspace};
@@ -38,14 +39,16 @@ pub enum Progress {
 /// Carries generations forward, all that can go on in one forward pass.
 ///
 /// A prompt is read in chunks that leave every other generation its share of a pass. The key/value caches of texts that
-/// ended are kept for the next one that begins alike: the latest [`KEPT`] of them, of together no more tokens than the
-/// context.
+/// ended are kept for the next one that begins alike, if there is memory for them. Where that is planned for, all caches
+/// together stay within the plan: those of ended texts go first, and then the latest generations wait until others end,
+/// and read their texts anew.
 #[derive(Debug)]
 pub struct Scheduler {
     model: Arc<Model>,
     active: Vec<Active>,
-    /// Caches of ended texts, the latest last, each with the tokens that it holds.
-    kept: Vec<(Vec<u32>, Sequence)>,
+    kept: Kept,
+    /// Positions that all caches may hold together: at least a context.
+    limit: usize,
     workspace: Workspace,
 }
 
@@ -69,13 +72,11 @@ impl std::fmt::Debug for Active {
 /// How a generation ends.
 type Ending = Result<StopReason, GenerateError>;
 
-/// Caches of ended texts that are kept: a conversation and a side question.
-const KEPT: usize = 2;
-
 impl Scheduler {
     /// A scheduler without generations.
     pub fn new(model: Arc<Model>) -> Self {
-        Self { model, active: Vec::new(), kept: Vec::new(), workspace: Workspace::new() }
+        let limit = model.plan().kv_positions.unwrap_or(usize::MAX);
+        Self { model, active: Vec::new(), kept: Kept::default(), limit, workspace: Workspace::new() }
     }
 
     /// Adds a generation; what is wrong with it goes to its sink at once.
@@ -85,7 +86,11 @@ impl Scheduler {
                 let sequence = match trace {
                     // What a cache holds cannot be recorded any more.
                     Some(_) => self.model.new_sequence(),
-                    None => self.sequence_for(generation.tokens()),
+                    None => {
+                        let room = self.limit.saturating_sub(self.held());
+                        let kept = self.kept.take(generation.tokens(), room);
+                        kept.unwrap_or_else(|| self.model.new_sequence())
+                    }
                 };
                 let reused_tokens = sequence.len();
                 let started = Instant::now();
@@ -158,9 +163,9 @@ impl Scheduler {
     }
 
     /// The generations that go on, as indices, and their next tokens.
-    fn batch(&self) -> (Vec<usize>, Vec<BatchToken>) {
+    fn batch(&mut self) -> (Vec<usize>, Vec<BatchToken>) {
         let left = |active: &Active| active.generation.tokens().len() - active.sequence.len();
-        let ready: Vec<usize> = (0..self.active.len()).filter(|&i| self.active[i].sink.has_room()).collect();
+        let ready = self.ready();
         let shares =
             shares(&ready.iter().map(|&i| left(&self.active[i])).collect::<Vec<_>>(), self.model.plan().batch_tokens);
         let (mut running, mut batch) = (Vec::new(), Vec::new());
@@ -180,13 +185,54 @@ impl Scheduler {
         (running, batch)
     }
 
+    /// The generations that can go on, oldest first: those whose sinks have room, and whose texts have memory.
+    fn ready(&mut self) -> Vec<usize> {
+        let mut ready: Vec<usize> = (0..self.active.len()).filter(|&i| self.active[i].sink.has_room()).collect();
+        let Some(&oldest) = ready.first() else { return ready };
+        // The oldest alone always fits: a text is no longer than a context.
+        while self.wanted(&ready) > self.limit && self.kept.drop_oldest() {}
+        for i in (0..self.active.len()).rev().filter(|&i| i != oldest) {
+            if self.wanted(&ready) <= self.limit {
+                break;
+            }
+            self.active[i].sequence = self.model.new_sequence();
+            ready.retain(|&other| other != i);
+        }
+        ready
+    }
+
+    /// Positions of all caches once the texts of `ready` are in theirs.
+    fn wanted(&self, ready: &[usize]) -> usize {
+        let added =
+            |&i: &usize| self.active[i].generation.tokens().len().saturating_sub(self.active[i].sequence.held());
+        self.held() + ready.iter().map(added).sum::<usize>()
+    }
+
+    /// Positions whose memory all caches take.
+    fn held(&self) -> usize {
+        self.kept.held() + self.active.iter().map(|active| active.sequence.held()).sum::<usize>()
+    }
+
+    /// Makes room for other work of the model that takes `n` positions: lets go of caches where all would be too many.
+    pub fn make_way(&mut self, n: usize) {
+        let most = self.limit.saturating_sub(n);
+        while self.held() > most && self.kept.drop_oldest() {}
+        if self.held() > most {
+            // They read their texts anew.
+            self.active.iter_mut().for_each(|active| active.sequence = self.model.new_sequence());
+        }
+    }
+
     fn forward(&mut self, running: &[usize], batch: &[BatchToken]) -> Result<(), ForwardError> {
         let (mut sequences, mut sinks) = (Vec::new(), Vec::new());
         let mut traces = PassTraces::new(batch.len());
         for (i, active) in self.active.iter_mut().enumerate() {
             if running.contains(&i) {
                 if let Some(trace) = &mut active.trace {
-                    traces.add(rows(batch, sequences.len()), trace);
+                    let rows = new_rows(batch, sequences.len(), trace);
+                    if !rows.is_empty() {
+                        traces.add(rows, trace);
+                    }
                 }
                 sequences.push(&mut active.sequence);
                 sinks.push(&active.sink);
@@ -226,8 +272,11 @@ impl Scheduler {
         let mut ended: Vec<Option<Ending>> = self.active.iter().map(|_| None).collect();
         for (sequence, &i) in running.iter().enumerate() {
             if let Some(trace) = &mut self.active[i].trace {
-                let ids: Vec<u32> = batch[rows(batch, sequence)].iter().map(|token| token.id).collect();
-                ended[i] = trace.commit(&ids).err().map(|error| Err(error.into()));
+                let rows = new_rows(batch, sequence, trace);
+                let ids: Vec<u32> = batch[rows].iter().map(|token| token.id).collect();
+                if !ids.is_empty() {
+                    ended[i] = trace.commit(&ids).err().map(|error| Err(error.into()));
+                }
             }
         }
         ended
@@ -260,39 +309,18 @@ impl Scheduler {
             decode_us: micros(first, now),
         };
         let held = active.generation.tokens()[..active.sequence.len()].to_vec();
-        if !held.is_empty() {
-            self.kept.push((held, active.sequence));
-        }
-        let tokens = |kept: &[(Vec<u32>, Sequence)]| kept.iter().map(|(held, _)| held.len()).sum::<usize>();
-        while self.kept.len() > KEPT || (self.kept.len() > 1 && tokens(&self.kept) > self.model.n_ctx()) {
-            self.kept.remove(0);
-        }
+        self.kept.keep(held, active.sequence, self.model.n_ctx());
         active.sink.finish(Ok(outcome));
-    }
-
-    /// A cache with as much of `prompt`'s beginning as a kept one has, or an empty one.
-    ///
-    /// At least the last token is left to be run, for its logits are wanted. A kept cache of which little serves, such
-    /// as a conversation's whose first words a side question shares, stays for its own text; what serves is copied.
-    fn sequence_for(&mut self, prompt: &[u32]) -> Sequence {
-        let common = |held: &[u32]| held.iter().zip(prompt).take_while(|(a, b)| a == b).count().min(prompt.len() - 1);
-        let best = (0..self.kept.len()).max_by_key(|&i| common(&self.kept[i].0));
-        match best.map(|i| (i, common(&self.kept[i].0))) {
-            Some((i, n)) if n > 0 && 2 * n >= self.kept[i].0.len() => {
-                let (_, mut sequence) = self.kept.remove(i);
-                sequence.truncate(n);
-                sequence
-            }
-            Some((i, n)) if n > 0 => self.kept[i].1.prefix(n),
-            _ => self.model.new_sequence(),
-        }
     }
 }
 
-/// The tokens of a batch that belong to `sequence`, which follow each other.
-fn rows(batch: &[BatchToken], sequence: usize) -> Range<usize> {
+/// The tokens of a batch that belong to `sequence`, which follow each other, less those that `trace` has: a text that had
+/// to make way is read anew.
+fn new_rows(batch: &[BatchToken], sequence: usize, trace: &TraceRecorder) -> Range<usize> {
     let first = batch.partition_point(|token| token.sequence < sequence);
-    first..batch.partition_point(|token| token.sequence <= sequence)
+    let end = batch.partition_point(|token| token.sequence <= sequence);
+    let known = batch[first..end].iter().take_while(|token| token.pos < trace.n_tokens()).count();
+    first + known..end
 }
 
 /// Divides the `room` of a pass among generations that have `left` tokens each to run: those that want less than an even
@@ -309,15 +337,4 @@ fn shares(left: &[usize], mut room: usize) -> Vec<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_prompt_leaves_the_others_their_share_of_a_pass() {
-        assert_eq!(shares(&[12_000, 3, 1], 512), [508, 3, 1]);
-        assert_eq!(shares(&[12_000, 9_000], 512), [256, 256]);
-        assert_eq!(shares(&[5, 5], 512), [5, 5]);
-        assert_eq!(shares(&[1; 600], 512).iter().sum::<usize>(), 512);
-        assert!(shares(&[], 512).is_empty());
-    }
-}
+mod tests;

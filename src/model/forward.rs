@@ -60,6 +60,7 @@ impl Model {
         }
         let mut turn = self.dense.turn();
         let mut dense = turn.pass(batch.iter().any(|token| token.wants_logits));
+        self.experts.begin_pass(batch.len() as u32);
         self.pool.enter(|| {
             self.embed(&dense, workspace, batch)?;
             for layer in 0..self.config.n_layers {

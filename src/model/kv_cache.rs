@@ -93,6 +93,8 @@ pub struct Sequence {
     /// Positions by which memory is reserved.
     growth: usize,
     len: usize,
+    /// Positions whose memory was ever used: it is not given back before the end.
+    held: usize,
 }
 
 impl Sequence {
@@ -100,12 +102,17 @@ impl Sequence {
     /// with the first one; memory is taken as they fill up.
     pub fn new(n_layers: usize, kv_dim: usize, ty: CacheType, room: usize) -> Self {
         let layer = LayerCache { keys: Vectors::new(ty), values: Vectors::new(ty) };
-        Self { layers: vec![layer; n_layers], kv_dim, growth: room.max(GROWTH), len: 0 }
+        Self { layers: vec![layer; n_layers], kv_dim, growth: room.max(GROWTH), len: 0, held: 0 }
     }
 
     /// Number of positions held: the next token stands at this position.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Number of positions whose memory it takes: the most that it ever had.
+    pub fn held(&self) -> usize {
+        self.held
     }
 
     /// True before the first token.
@@ -130,7 +137,7 @@ impl Sequence {
             keys: layer.keys.prefix(len * self.kv_dim),
             values: layer.values.prefix(len * self.kv_dim),
         };
-        Self { layers: self.layers.iter().map(copy).collect(), len, ..*self }
+        Self { layers: self.layers.iter().map(copy).collect(), len, held: len, ..*self }
     }
 
     /// Makes room for `n` more positions in every layer.
@@ -143,6 +150,7 @@ impl Sequence {
             layer.keys.resize(len, growth)?;
             layer.values.resize(len, growth)?;
         }
+        self.held = self.held.max(self.len + n);
         Ok(())
     }
 
@@ -204,6 +212,7 @@ mod tests {
         sequence.truncate(9);
         assert_eq!(sequence.len(), 5);
         sequence.truncate(2);
-        assert_eq!(sequence.len(), 2);
+        assert_eq!((sequence.len(), sequence.held()), (2, 5));
+        assert_eq!(sequence.prefix(1).held(), 1);
     }
 }

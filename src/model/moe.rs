@@ -51,7 +51,7 @@ impl MoeLayer<'_> {
             self.compute.quantize(format, normed, self.config.embed_dim, quantized);
         }
         resize(&mut buffers.down, groups.n_pairs() * self.config.embed_dim);
-        let mut fetch = self.experts.fetch(self.layer, &groups.ids(), self.cancelled);
+        let mut fetch = self.experts.fetch(self.layer, &groups.wanted(), self.cancelled);
         loop {
             let ready = fetch.ready()?;
             if ready.is_empty() {
@@ -183,9 +183,9 @@ impl Groups {
         groups
     }
 
-    /// Ids of the experts, in order.
-    fn ids(&self) -> Vec<u32> {
-        self.experts.iter().map(|group| group.expert).collect()
+    /// Ids of the experts, in order, each with its number of tokens.
+    fn wanted(&self) -> Vec<(u32, u32)> {
+        self.experts.iter().map(|group| (group.expert, group.n as u32)).collect()
     }
 
     fn n_pairs(&self) -> usize {
@@ -220,5 +220,6 @@ mod tests {
         let shape: Vec<_> = groups.experts.iter().map(|g| (g.expert, groups.tokens(g).to_vec())).collect();
         assert_eq!(shape, [(2, vec![0, 1]), (5, vec![1]), (7, vec![0])]);
         assert_eq!(groups.pair_of_choice, [3, 0, 1, 2]);
+        assert_eq!(groups.wanted(), [(2, 2), (5, 1), (7, 1)]);
     }
 }

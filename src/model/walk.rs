@@ -32,6 +32,7 @@ impl Model {
     pub fn walk(&self, walk: &mut dyn Walk, cancelled: &(dyn Fn() -> bool + Sync)) -> Result<(), ForwardError> {
         let mut turn = self.dense.turn();
         let mut dense = turn.pass(true);
+        self.experts.begin_pass(1);
         self.pool.enter(|| {
             for layer in 0..self.config.n_layers {
                 if cancelled() {
@@ -54,7 +55,8 @@ impl Model {
                 if chosen.is_empty() {
                     continue;
                 }
-                let mut fetch = self.experts.fetch(layer, &chosen, cancelled);
+                let wanted: Vec<(u32, u32)> = chosen.iter().map(|&expert| (expert, 1)).collect();
+                let mut fetch = self.experts.fetch(layer, &wanted, cancelled);
                 loop {
                     let ready = fetch.ready()?;
                     if ready.is_empty() {

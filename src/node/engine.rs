@@ -243,7 +243,7 @@ impl Session {
                     if self.go_on(&cancelled).is_break() {
                         return Err(NodeError::Cancelled);
                     }
-                    self.answer(request, question, loaded, &cancelled)
+                    self.answer(request, question, loaded, scheduler, &cancelled)
                 });
                 if let Err(failure) = answered {
                     self.mailbox.failed(request, failure);
@@ -258,8 +258,10 @@ impl Session {
         request: u32,
         question: Question,
         loaded: &Loaded,
+        scheduler: Option<&mut Scheduler>,
         cancelled: &AtomicBool,
     ) -> Result<(), NodeError> {
+        let make_way = |n| scheduler.into_iter().for_each(|scheduler: &mut Scheduler| scheduler.make_way(n));
         let stopped = || self.go_on(cancelled).is_break();
         match question {
             Question::Tokenize { input, special } => {
@@ -269,6 +271,7 @@ impl Session {
             Question::Logits { ids, batch } => {
                 let model = loaded.model()?;
                 let n_tokens = ids.len() as u64;
+                make_way(ids.len());
                 let mut progress = |done: usize| self.mailbox.progress(request, done as u64, n_tokens);
                 let recording = generate::logits(model, &ids, batch, &stopped, &mut progress)?;
                 self.mailbox.done_with(request, recording_arrays(recording, model));
@@ -281,6 +284,7 @@ impl Session {
                     return Err(NodeError::Window { window, n_ctx });
                 }
                 let n_tokens = ids.len() as u64;
+                make_way(window.min(ids.len()));
                 let mut progress = |done: usize, _mean: f64| self.mailbox.progress(request, done as u64, n_tokens);
                 let score = generate::perplexity(model, &ids, window, batch, &stopped, &mut progress)?;
                 let perplexity =

@@ -59,6 +59,11 @@ impl TraceRecorder {
         &self.path
     }
 
+    /// Tokens written so far.
+    pub fn n_tokens(&self) -> usize {
+        self.n_written
+    }
+
     /// Begins a pass over the next `n_tokens`, and forgets one that was not committed.
     pub fn begin(&mut self, n_tokens: usize) {
         let widths = (self.record_words(), self.choices_of_token());
