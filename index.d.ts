@@ -14,6 +14,17 @@ export declare class Host {
   inspect(request: number, path: string): void
   /** Reads a file's header and says where its bytes would go; answers with `plan`. */
   plan(request: number, path: string, options: LoadOptions): void
+  /** Reads a trace; answers with `trace`. */
+  inspectTrace(request: number, path: string): void
+  /** Writes a binary trace's choices to the CSV file `out`; answers with the number of tokens, as `done`. */
+  convertTrace(request: number, path: string, out: string): void
+  /**
+   * Replays a trace through cache policies (all where none is named), for caches of `shares` of all experts; answers
+   * with `simulation`.
+   */
+  simulateTrace(request: number, path: string, policies: Array<string> | undefined | null, shares: Array<number>): void
+  /** Streams experts without a model's arithmetic; answers with `stream`, and with the tokens done as they are. */
+  stream(request: number, path: string, options: StreamOptions): void
   /** What a model did so far, at once. */
   counts(model: number): ModelCounts
   /** Starts a generation; `pieces` events say when to `drain` it. */
@@ -62,6 +73,9 @@ export interface Event {
   inspection?: Inspection
   plan?: MemoryPlan
   perplexity?: PerplexityScore
+  trace?: TraceInfo
+  simulation?: Simulation
+  stream?: StreamReport
   /** Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first. */
   arrays?: Array<Array<number>>
   failure?: Failure
@@ -85,6 +99,20 @@ export interface GenerateOptions {
   ignoreEos: boolean
   /** Control tokens written in the prompt's text become their ids. */
   special: boolean
+  /** File that the routing is recorded in. */
+  trace?: string
+}
+
+/** How often a chosen expert was in the cache. */
+export interface HitRates {
+  /** Share of the choices after the prompt, 0 to 1. */
+  hitRate: number
+  /** Hits after the prompt. */
+  hits: number
+  /** Choices after the prompt. */
+  accesses: number
+  promptHits: number
+  promptAccesses: number
 }
 
 export interface Inspection {
@@ -118,6 +146,9 @@ export declare function kernels(): Array<string>
 export interface LoadOptions {
   threads?: number
   contextLength?: number
+  /** Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known. */
+  longestText?: number
+  longestPrompt?: number
   /** `f16` or `f32`. */
   cacheType: string
   /** A kernel path's name; the best one where absent. */
@@ -128,6 +159,8 @@ export interface LoadOptions {
   memoryBytes?: number
   /** Memory for cached experts alone; they are streamed then. */
   cacheBytes?: number
+  /** `auto`, `resident` or `ring`. */
+  dense?: string
   /** A cache policy's name, perhaps with a colon and its parameter. */
   policy?: string
   /** `off`, `prev`, `ahead` or `auto`. */
@@ -151,10 +184,17 @@ export interface MemoryPlan {
   explanation: string
   /** Bytes that the whole must fit in, where there is such a limit. */
   budgetBytes?: number
-  /** Bytes of what every token needs. */
+  /** Where the weights are that every token needs: `resident`, in memory, or `ring`, two layers' at a time. */
+  dense: string
+  /** Bytes of those weights that are in memory at once. */
   denseBytes: number
-  /** Bytes for experts: all of them, or the cache with its staging and spare buffers. */
+  /** Bytes for experts: all of them, or the cache and its staging buffers. */
   expertBytes: number
+  /**
+   * Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
+   * predicted peak.
+   */
+  spareBytes: number
   /** Experts that are in memory at once. */
   cachedExperts: number
   /** Experts of all layers. */
@@ -163,13 +203,15 @@ export interface MemoryPlan {
   cachedShare: number
   /** Tokens that prompt and answer may have together. */
   contextLength: number
+  /** Tokens that are computed at once, at most. */
+  batchTokens: number
   /** Bytes of the keys and values of a full context. */
   kvBytes: number
   /** Bytes of the buffers of a pass. */
   bufferBytes: number
   /** Bytes for the process itself: what it holds already, and what it grows by. */
   processBytes: number
-  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's. */
+  /** Peak of the process's memory with a full context: the sum of the bytes above but the budget's and the spare ones. */
   predictedPeakBytes: number
 }
 
@@ -179,6 +221,8 @@ export interface ModelCounts {
   /** Tokens that went through the model, of prompts and of answers. */
   tokens: number
   store?: StoreCounts
+  /** Bytes of dense weights read, and time that the computation waited for them; absent where they are in memory. */
+  ring?: RingCounts
   substitutions?: Substitutions
 }
 
@@ -227,6 +271,41 @@ export interface PerplexityScore {
   tokens: number
 }
 
+/** What the ring of dense weights did. */
+export interface RingCounts {
+  readBytes: number
+  waitUs: number
+}
+
+/** Caches of one size. */
+export interface SimulatedCache {
+  /** The share asked for, 0 to 1. */
+  share: number
+  /** Experts that the cache holds. */
+  cachedExperts: number
+  /** The best that could be: keeps what is needed soonest, knowing what comes. */
+  belady: HitRates
+  /** One for each policy asked for. */
+  policies: Array<SimulatedPolicy>
+}
+
+/** What a policy did with a cache that was empty at first. */
+export interface SimulatedPolicy {
+  policy: string
+  /** The policy that streaming uses unless told otherwise. */
+  isDefault: boolean
+  rates: HitRates
+  /** Choices simulated in a second. */
+  accessesPerSecond: number
+}
+
+/** What caches would have done with a trace. */
+export interface Simulation {
+  trace: TraceInfo
+  /** One for each share asked for. */
+  caches: Array<SimulatedCache>
+}
+
 export interface SmartRoute {
   /** J. */
   keep: number
@@ -263,6 +342,75 @@ export interface StoreCounts {
   prefetching: boolean
 }
 
+/** Hit rates around a burst of structureless choices. */
+export interface StreamBurst {
+  firstToken: number
+  tokens: number
+  before?: number
+  during: number
+  after?: number
+  recoveredAfter?: number
+}
+
+export interface StreamOptions {
+  /** As for a model that generates; what is for texts has no effect. */
+  load: LoadOptions
+  /** Tokens; a default, or all of the trace, where absent. */
+  tokens?: number
+  /** File with recorded choices; the ones below count where absent. */
+  trace?: string
+  seed: number
+  /** Exponent of the popularity of experts. */
+  skew: number
+  /** Tokens that a favourite lasts, on average. */
+  driftTokens: number
+  burstStart?: number
+  burstTokens?: number
+  /** Of the prediction, 0 to 1. */
+  accuracy: number
+  /** `dot`, `checksum` or `delay`. */
+  compute: string
+  /** Of each expert, with `delay`. */
+  delayUs?: number
+  windows: number
+}
+
+/** What a benchmark found, as it was counted. */
+export interface StreamReport {
+  architecture: string
+  nLayers: number
+  nExperts: number
+  nExpertsUsed: number
+  threads: number
+  /** Name of the arithmetic path. */
+  kernels: string
+  plan: MemoryPlan
+  /** The cache policy, with its parameter. */
+  policy: string
+  tokens: number
+  elapsedUs: number
+  /** Until the first token began. */
+  loadingUs: number
+  /** Of the work on weights. */
+  workingUs: number
+  store: StoreCounts
+  ring: RingCounts
+  windows: Array<StreamWindow>
+  burst?: StreamBurst
+  /** Hexadecimal. */
+  digest: string
+}
+
+/** A part of the run. */
+export interface StreamWindow {
+  firstToken: number
+  tokens: number
+  hitRate: number
+  readBytes: number
+  waitUs: number
+  elapsedUs: number
+}
+
 /** What SMART-ROUTE gave away. */
 export interface Substitutions {
   /** Choices of an expert for a token. */
@@ -278,6 +426,25 @@ export interface Substitutions {
 export interface TensorTypeUse {
   tensors: number
   bytes: number
+}
+
+/** What a trace file holds. */
+export interface TraceInfo {
+  /** `router-logits` or `choices`. */
+  kind: string
+  nLayers: number
+  /** Experts of a layer. */
+  nExperts: number
+  /** Most experts that a token chose in a layer. */
+  nExpertsUsed: number
+  /** Tokens of the prompt. */
+  promptTokens: number
+  /** Tokens that follow it. */
+  tokens: number
+  /** Choices of an expert, for prompt and text. */
+  choices: number
+  /** Bytes at the end that are no whole token: the recording was cut off. */
+  leftOverBytes: number
 }
 
 /** Bytes of memory that this process may ever use, limits of control groups included; none where the system does not say. */

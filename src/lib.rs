@@ -16,5 +16,6 @@ pub mod quant;
 pub mod routing;
 pub mod sampling;
 pub mod store;
+pub mod stream;
 pub mod tokenizer;
 pub mod workload;

@@ -78,7 +78,7 @@ fn model() -> Arc<Model> {
 
 fn greedy(max_tokens: usize) -> GenerateOptions {
     let sampling = SamplingOptions { temperature: 0.0, ..SamplingOptions::default() };
-    GenerateOptions { max_tokens, sampling, stop: Vec::new(), ignore_eos: true }
+    GenerateOptions { max_tokens, sampling, stop: Vec::new(), ignore_eos: true, trace: None }
 }
 
 fn prompt(model: &Model, text: &str) -> Vec<u32> {

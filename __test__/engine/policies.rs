@@ -4,6 +4,7 @@
 mod traces;
 
 use clutor::store::policy::{PolicyKind, belady, replay};
+use clutor::workload::{RoutingShape, SyntheticRouting, simulate};
 use traces::{read_trace, recorded_traces, slots};
 
 const PER_CENT: [usize; 4] = [5, 10, 20, 30];
@@ -73,6 +74,24 @@ fn replays_agree_with_those_of_another_program() {
 }
 
 #[test]
+fn a_simulation_of_a_trace_file_finds_what_the_replays_do() {
+    for path in recorded_traces() {
+        let trace = read_trace(&path);
+        let shares = PER_CENT.map(|per_cent| per_cent as f64 / 100.0);
+        let found = simulate(&path, &PolicyKind::ALL, &shares, &|| false).unwrap();
+        assert_eq!(found.info.n_choices, trace.keys.len());
+        for (cache, per_cent) in found.caches.iter().zip(PER_CENT) {
+            let n_slots = slots(&trace, per_cent);
+            assert_eq!((cache.n_slots, cache.belady), (n_slots, belady(&trace, n_slots)));
+            for (policy, kind) in cache.policies.iter().zip(PolicyKind::ALL) {
+                assert_eq!((policy.policy, policy.rates), (kind, replay(&trace, kind, n_slots)));
+                assert!(policy.accesses_per_second > 0.0);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_cache_below_one_tokens_demand_still_hits_with_the_default_where_lru_hits_nothing() {
     for path in recorded_traces() {
         let trace = read_trace(&path);
@@ -81,5 +100,19 @@ fn a_cache_below_one_tokens_demand_still_hits_with_the_default_where_lru_hits_no
         assert!(replay(&trace, PolicyKind::Lru, n_slots).rate() < 0.001, "{}", path.display());
         let default = replay(&trace, PolicyKind::default(), n_slots).rate();
         assert!(default > 0.5 * belady(&trace, n_slots).rate(), "{}: {default}", path.display());
+    }
+}
+
+#[test]
+fn synthetic_routing_resembles_what_a_model_chose() {
+    let path = recorded_traces().into_iter().find(|path| path.to_string_lossy().contains("qwen3")).unwrap();
+    let real = clutor::store::policy::Trace { n_prompt_keys: 0, ..read_trace(&path) };
+    let shape = RoutingShape { n_layers: real.n_layers, n_experts: real.n_experts, n_used: 6 };
+    let n_tokens = real.visits.len() / real.n_layers;
+    let synthetic = SyntheticRouting::default().trace(shape, n_tokens);
+    for per_cent in [5, 10, 20, 30, 50] {
+        let rate = |trace| 100.0 * replay(trace, PolicyKind::default(), slots(&real, per_cent)).rate();
+        let (found, expected) = (rate(&synthetic), rate(&real));
+        assert!((found - expected).abs() < 4.0, "{found} against {expected} at {per_cent} %");
     }
 }

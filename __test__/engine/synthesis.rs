@@ -54,7 +54,7 @@ impl Sink for Ids {
 /// What the model says about a text of `n` tokens that it made itself, drawn from all of the vocabulary.
 fn own_text(model: &Arc<Model>, n: usize) -> Recording {
     let sampling = SamplingOptions { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..Default::default() };
-    let options = GenerateOptions { max_tokens: n, sampling, stop: Vec::new(), ignore_eos: true };
+    let options = GenerateOptions { max_tokens: n, sampling, stop: Vec::new(), ignore_eos: true, trace: None };
     let ids = Arc::new(Mutex::new(Vec::new()));
     let mut scheduler = Scheduler::new(Arc::clone(model));
     scheduler.submit(vec![300], options, Box::new(Ids(Arc::clone(&ids))));

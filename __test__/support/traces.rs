@@ -2,8 +2,6 @@
 #![allow(dead_code)] // Each program that includes this uses what it needs.
 
 use clutor::store::policy::Trace;
-use clutor::workload::trace::parse;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The traces that come with the tests, by name.
@@ -12,16 +10,9 @@ pub fn recorded_traces() -> Vec<PathBuf> {
     ["gemma4-26b-a4b", "qwen3-30b-a3b"].map(|name| root.join(format!("{name}.csv.gz"))).to_vec()
 }
 
-/// Reads a trace; names that end in `.gz` are decompressed.
+/// Reads a trace of any format.
 pub fn read_trace(path: &Path) -> Trace {
-    let file = std::fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut text = String::new();
-    let read = match path.extension().is_some_and(|extension| extension == "gz") {
-        true => flate2::read::GzDecoder::new(file).read_to_string(&mut text),
-        false => std::io::BufReader::new(file).read_to_string(&mut text),
-    };
-    read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    clutor::workload::read_trace(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The number of slots that is a share of all experts, rounded.

@@ -2,6 +2,8 @@
 
 use crate::model::ForwardError;
 use crate::sampling::SamplingError;
+use crate::workload::trace::TraceError;
+use std::path::PathBuf;
 
 /// Why a generation cannot begin or go on.
 #[allow(missing_docs)] // The fields are what their messages say.
@@ -30,6 +32,12 @@ pub enum GenerateError {
 
     #[error(transparent)]
     Sampling(#[from] SamplingError),
+
+    #[error("{path}: another generation is writing its trace to this file; give each its own", path = path.display())]
+    TraceInUse { path: PathBuf },
+
+    #[error(transparent)]
+    Trace(#[from] TraceError),
 
     #[error(transparent)]
     Forward(#[from] ForwardError),

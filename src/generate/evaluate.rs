@@ -8,6 +8,12 @@ use crate::routing::Choice;
 /// Tokens of a pass at most, whatever batch is asked for: buffers grow with it, and beyond this nothing gets faster.
 const MAX_BATCH: usize = 4096;
 
+/// Tokens of a pass where `asked` are asked for: no more than planned, where memory is planned to the byte.
+fn batch_of(model: &Model, asked: usize) -> usize {
+    let plan = model.plan();
+    asked.min(if plan.streaming { plan.batch_tokens } else { MAX_BATCH })
+}
+
 /// Everything that a model says about a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
@@ -56,7 +62,7 @@ pub fn logits(
         },
     };
     let (mut workspace, mut sequence) = (Workspace::new(), model.new_sequence());
-    for chunk in ids.chunks(batch.min(MAX_BATCH)) {
+    for chunk in ids.chunks(batch_of(model, batch)) {
         let tokens = tokens(chunk, record.first, true);
         model.forward(&mut workspace, &mut [&mut sequence], &tokens, Some(&mut record), cancelled)?;
         record.recording.logits.extend_from_slice(workspace.logits());
@@ -102,13 +108,13 @@ pub fn perplexity(
     if ids.len() < 2 {
         return Err(GenerateError::TextTooShort { tokens: ids.len() });
     }
-    let mut workspace = Workspace::new();
+    let (mut workspace, batch) = (Workspace::new(), batch_of(model, batch));
     let (mut sum, mut predicted) = (0.0, 0);
     for (i, ids) in ids.chunks(window).enumerate().filter(|(_, ids)| ids.len() > 1) {
         check_length(model, ids)?;
         let mut sequence = model.new_sequence();
-        for (j, chunk) in ids.chunks(batch.min(MAX_BATCH)).enumerate() {
-            let first = j * batch.min(MAX_BATCH);
+        for (j, chunk) in ids.chunks(batch).enumerate() {
+            let first = j * batch;
             model.forward(&mut workspace, &mut [&mut sequence], &tokens(chunk, first, true), None, cancelled)?;
             let next = ids[first + 1..].iter();
             for (logits, &next) in workspace.logits().chunks_exact(model.vocab_size()).zip(next) {

@@ -5,6 +5,7 @@ use super::stop::StopFilter;
 use crate::model::Model;
 use crate::sampling::{Sampler, SamplingOptions};
 use crate::tokenizer::StreamDecoder;
+use std::path::PathBuf;
 
 /// What a generation is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,9 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Go on after the model's end tokens.
     pub ignore_eos: bool,
+    /// File that the routing of every token is recorded in: CSV where its name ends in `.csv`, else binary. Such a
+    /// generation runs its whole prompt, also where a cache of an earlier text would serve.
+    pub trace: Option<PathBuf>,
 }
 
 /// One token of an answer.

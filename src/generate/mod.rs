@@ -8,6 +8,7 @@ mod evaluate;
 mod generation;
 mod scheduler;
 mod stop;
+mod tracing;
 
 pub use error::GenerateError;
 pub use evaluate::{Perplexity, Recording, logits, perplexity};

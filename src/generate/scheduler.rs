@@ -1,8 +1,11 @@
 //! Several generations over one model, carried forward together.
 
 use super::generation::{Generation, Step};
+use super::tracing::{self, PassTraces};
 use super::{GenerateError, GenerateOptions, Outcome, Piece, StopReason};
 use crate::model::{BatchToken, ForwardError, Model, Sequence, Workspace};
+use crate::workload::trace::TraceRecorder;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -51,6 +54,7 @@ struct Active {
     generation: Generation,
     sequence: Sequence,
     sink: Box<dyn Sink>,
+    trace: Option<TraceRecorder>,
     reused_tokens: usize,
     started: Instant,
     first_token: Option<Instant>,
@@ -62,8 +66,9 @@ impl std::fmt::Debug for Active {
     }
 }
 
-/// Tokens of a pass: large enough that each expert's weights serve many tokens, small enough that a pass ends soon.
-const BATCH_TOKENS: usize = 512;
+/// How a generation ends.
+type Ending = Result<StopReason, GenerateError>;
+
 /// Caches of ended texts that are kept: a conversation and a side question.
 const KEPT: usize = 2;
 
@@ -75,18 +80,47 @@ impl Scheduler {
 
     /// Adds a generation; what is wrong with it goes to its sink at once.
     pub fn submit(&mut self, prompt: Vec<u32>, options: GenerateOptions, sink: Box<dyn Sink>) {
+        match self.begin(prompt, options) {
+            Ok((generation, trace)) => {
+                let sequence = match trace {
+                    // What a cache holds cannot be recorded any more.
+                    Some(_) => self.model.new_sequence(),
+                    None => self.sequence_for(generation.tokens()),
+                };
+                let reused_tokens = sequence.len();
+                let started = Instant::now();
+                self.active.push(Active {
+                    generation,
+                    sequence,
+                    sink,
+                    trace,
+                    reused_tokens,
+                    started,
+                    first_token: None,
+                });
+            }
+            Err(error) => sink.finish(Err(error)),
+        }
+    }
+
+    /// Checks what is asked for, and makes the trace's file if there is to be one.
+    fn begin(
+        &self,
+        prompt: Vec<u32>,
+        options: GenerateOptions,
+    ) -> Result<(Generation, Option<TraceRecorder>), GenerateError> {
         let vocab_size = self.model.vocab_size();
         if let Some(&id) = prompt.iter().find(|&&id| id as usize >= vocab_size) {
-            return sink.finish(Err(ForwardError::TokenId { id, vocab_size }.into()));
+            return Err(ForwardError::TokenId { id, vocab_size }.into());
         }
-        let generation = match Generation::new(prompt, options, self.model.n_ctx()) {
-            Ok(generation) => generation,
-            Err(error) => return sink.finish(Err(error)),
-        };
-        let sequence = self.sequence_for(generation.tokens());
-        let reused_tokens = sequence.len();
-        let started = Instant::now();
-        self.active.push(Active { generation, sequence, sink, reused_tokens, started, first_token: None });
+        let path = options.trace.clone();
+        let generation = Generation::new(prompt, options, self.model.n_ctx())?;
+        let Some(path) = path else { return Ok((generation, None)) };
+        if self.active.iter().any(|other| other.trace.as_ref().is_some_and(|trace| trace.path() == path)) {
+            return Err(GenerateError::TraceInUse { path });
+        }
+        let trace = tracing::create(&path, &self.model, generation.prompt_tokens())?;
+        Ok((generation, Some(trace)))
     }
 
     /// Number of generations that have not ended.
@@ -101,8 +135,8 @@ impl Scheduler {
         }
         let before = self.active.len();
         self.end_where(|active| match active {
-            active if active.sink.cancelled() => Some(StopReason::Aborted),
-            active if active.generation.wants_nothing() => Some(StopReason::MaxTokens),
+            active if active.sink.cancelled() => Some(Ok(StopReason::Aborted)),
+            active if active.generation.wants_nothing() => Some(Ok(StopReason::MaxTokens)),
             _ => None,
         });
         let (running, batch) = self.batch();
@@ -127,7 +161,8 @@ impl Scheduler {
     fn batch(&self) -> (Vec<usize>, Vec<BatchToken>) {
         let left = |active: &Active| active.generation.tokens().len() - active.sequence.len();
         let ready: Vec<usize> = (0..self.active.len()).filter(|&i| self.active[i].sink.has_room()).collect();
-        let shares = shares(&ready.iter().map(|&i| left(&self.active[i])).collect::<Vec<_>>(), BATCH_TOKENS);
+        let shares =
+            shares(&ready.iter().map(|&i| left(&self.active[i])).collect::<Vec<_>>(), self.model.plan().batch_tokens);
         let (mut running, mut batch) = (Vec::new(), Vec::new());
         for (i, n) in ready.into_iter().zip(shares).filter(|(_, n)| *n > 0) {
             let active = &self.active[i];
@@ -147,23 +182,30 @@ impl Scheduler {
 
     fn forward(&mut self, running: &[usize], batch: &[BatchToken]) -> Result<(), ForwardError> {
         let (mut sequences, mut sinks) = (Vec::new(), Vec::new());
+        let mut traces = PassTraces::new(batch.len());
         for (i, active) in self.active.iter_mut().enumerate() {
             if running.contains(&i) {
+                if let Some(trace) = &mut active.trace {
+                    traces.add(rows(batch, sequences.len()), trace);
+                }
                 sequences.push(&mut active.sequence);
                 sinks.push(&active.sink);
             }
         }
         // A pass is given up only where nobody wants it any more.
         let cancelled = || sinks.iter().all(|sink| sink.cancelled());
-        self.model.forward(&mut self.workspace, &mut sequences, batch, None, &cancelled)
+        self.model.forward(&mut self.workspace, &mut sequences, batch, traces.observer(), &cancelled)
     }
 
     /// Gives each generation that asked for logits its next token.
     fn accept(&mut self, running: &[usize], batch: &[BatchToken]) {
         let vocab_size = self.model.vocab_size();
+        let mut ended = self.write_traces(running, batch);
         let asking = batch.iter().filter(|token| token.wants_logits).map(|token| running[token.sequence]);
-        let mut ended = vec![None; self.active.len()];
         for (i, logits) in asking.zip(self.workspace.logits().chunks_exact(vocab_size)) {
+            if ended[i].is_some() {
+                continue;
+            }
             let active = &mut self.active[i];
             let step = active.generation.accept(&self.model, logits);
             active.first_token.get_or_insert_with(Instant::now);
@@ -171,7 +213,7 @@ impl Scheduler {
                 Step::Piece(piece) => active.sink.piece(piece),
                 Step::Last(piece, reason) => {
                     piece.into_iter().for_each(|piece| active.sink.piece(piece));
-                    ended[i] = Some(reason);
+                    ended[i] = Some(Ok(reason));
                 }
             }
         }
@@ -179,12 +221,25 @@ impl Scheduler {
         self.end_where(|_| ended.next().flatten());
     }
 
-    /// Ends each generation for which `reason` has one; asked once for each, in order.
-    fn end_where(&mut self, mut reason: impl FnMut(&Active) -> Option<StopReason>) {
+    /// Writes what the pass added to traces. Gives for each active generation the end that this has brought.
+    fn write_traces(&mut self, running: &[usize], batch: &[BatchToken]) -> Vec<Option<Ending>> {
+        let mut ended: Vec<Option<Ending>> = self.active.iter().map(|_| None).collect();
+        for (sequence, &i) in running.iter().enumerate() {
+            if let Some(trace) = &mut self.active[i].trace {
+                let ids: Vec<u32> = batch[rows(batch, sequence)].iter().map(|token| token.id).collect();
+                ended[i] = trace.commit(&ids).err().map(|error| Err(error.into()));
+            }
+        }
+        ended
+    }
+
+    /// Ends each generation for which `ending` has one; asked once for each, in order.
+    fn end_where(&mut self, mut ending: impl FnMut(&Active) -> Option<Ending>) {
         let mut going_on = Vec::with_capacity(self.active.len());
         for active in std::mem::take(&mut self.active) {
-            match reason(&active) {
-                Some(reason) => self.end(active, reason),
+            match ending(&active) {
+                Some(Ok(reason)) => self.end(active, reason),
+                Some(Err(error)) => active.sink.finish(Err(error)),
                 None => going_on.push(active),
             }
         }
@@ -232,6 +287,12 @@ impl Scheduler {
             _ => self.model.new_sequence(),
         }
     }
+}
+
+/// The tokens of a batch that belong to `sequence`, which follow each other.
+fn rows(batch: &[BatchToken], sequence: usize) -> Range<usize> {
+    let first = batch.partition_point(|token| token.sequence < sequence);
+    first..batch.partition_point(|token| token.sequence <= sequence)
 }
 
 /// Divides the `room` of a pass among generations that have `left` tokens each to run: those that want less than an even

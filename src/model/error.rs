@@ -7,6 +7,8 @@ use crate::parallel::PoolError;
 use crate::quant::TensorType;
 use crate::store::StoreError;
 use crate::tokenizer::TokenizerError;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Why a model could not be loaded.
 #[allow(missing_docs)] // The fields are what their messages say.
@@ -48,12 +50,24 @@ pub enum ModelError {
 
     #[error(
         "the model needs at least {needed_mib} MiB of memory with its smallest cache of experts, but {usable_mib} MiB are \
-         {limit}; give that much, ask for a shorter context, or use a smaller quantization"
+         {limit}; give that much{hint}, ask for a shorter context, or use a smaller quantization"
     )]
-    TooLarge { needed_mib: u64, usable_mib: u64, limit: &'static str },
+    TooLarge { needed_mib: u64, usable_mib: u64, limit: &'static str, hint: &'static str },
 
     #[error("the tensor `{tensor}` cannot be read: {source}")]
     Read { tensor: String, source: std::io::Error },
+
+    #[error("cannot reserve {bytes} bytes for the dense weights of two layers: {source}")]
+    RingMemory { bytes: u64, source: std::io::Error },
+
+    #[error("cannot start a thread that reads dense weights: {source}")]
+    RingThread { source: std::io::Error },
+
+    #[error(
+        "dense weights can be read anew for every token only while experts are streamed, and here everything is kept in \
+         memory; leave `ring` out, or give less memory"
+    )]
+    RingWithoutStreaming,
 
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -92,6 +106,15 @@ pub enum ForwardError {
 
     #[error(transparent)]
     Experts(ExpertsError),
+
+    #[error("{path}: cannot read {what}: {source}")]
+    Read { path: PathBuf, what: String, source: Arc<std::io::Error> },
+
+    #[error("{path}: the file ends at byte {end}, inside {what}; it was cut short while in use, fetch it again")]
+    EndOfFile { path: PathBuf, what: String, end: u64 },
+
+    #[error("the thread that read {what} panicked; this is a bug, please report it")]
+    ReadPanicked { what: String },
 
     #[error("the pass was cancelled")]
     Cancelled,

@@ -1,6 +1,7 @@
 //! One forward pass over a batch of tokens: the path of a token, top to bottom.
 
 use super::attention::attend;
+use super::dense::{Bytes, DensePass};
 use super::kv_cache::Sequence;
 use super::linear::Compute;
 use super::moe::MoeLayer;
@@ -39,7 +40,7 @@ impl Model {
     /// cancelled, or fails, leaves the sequences as they were.
     ///
     /// # Errors
-    /// Where a token id is unknown, the context or the memory is full, an expert cannot be read, or the pass is cancelled.
+    /// Where a token id is unknown, the context or the memory is full, weights cannot be read, or the pass is cancelled.
     ///
     /// # Panics
     /// If a token's position does not follow its sequence.
@@ -57,19 +58,21 @@ impl Model {
             let n_tokens = sequence.len() + added(i);
             sequence.reserve(added(i)).map_err(|_| ForwardError::Memory { n_tokens })?;
         }
+        let mut turn = self.dense.turn();
+        let mut dense = turn.pass(batch.iter().any(|token| token.wants_logits));
         self.pool.enter(|| {
-            self.embed(workspace, batch);
+            self.embed(&dense, workspace, batch)?;
             for layer in 0..self.config.n_layers {
                 if cancelled() {
                     return Err(ForwardError::Cancelled);
                 }
-                self.attention(workspace, sequences, batch, layer);
-                self.look_ahead(workspace, batch, layer + 1);
+                dense.enter_layer(layer, cancelled)?;
+                self.attention(dense.bytes(), workspace, sequences, batch, layer);
+                self.look_ahead(dense.bytes_ahead(), workspace, batch, layer + 1);
                 let observer = observer.as_deref_mut().map(|o| o as &mut dyn RoutingObserver);
-                self.experts(workspace, layer, observer, cancelled)?;
+                self.experts(dense.bytes(), workspace, layer, observer, cancelled)?;
             }
-            self.output(workspace, batch);
-            Ok::<_, ForwardError>(())
+            self.output(&mut dense, workspace, batch, cancelled)
         })?;
         self.experts.end_pass();
         self.n_tokens.fetch_add(batch.len() as u64, Ordering::Relaxed);
@@ -93,21 +96,28 @@ impl Model {
     }
 
     /// `x` = rows of the embedding; turns = cosines and sines of the positions.
-    fn embed(&self, workspace: &mut Workspace, batch: &[BatchToken]) {
+    fn embed(
+        &self,
+        dense: &DensePass<'_>,
+        workspace: &mut Workspace,
+        batch: &[BatchToken],
+    ) -> Result<(), ForwardError> {
         let (embed_dim, head_dim) = (self.config.embed_dim, self.config.head_dim);
-        let table = self.weights.token_embd.rows(&self.dense);
+        let (table, mut scratch) = (&self.weights.token_embd, Vec::new());
         let x = resize(&mut workspace.x, batch.len() * embed_dim);
         let turns = resize(&mut workspace.turns, batch.len() * head_dim);
         for ((token, x), turn) in batch.iter().zip(x.chunks_exact_mut(embed_dim)).zip(turns.chunks_exact_mut(head_dim))
         {
-            dequantize_row(table.ty(), table.row(token.id as usize), x);
+            dequantize_row(table.ty(), dense.row(table, token.id as usize, &mut scratch)?, x);
             self.rope.turn(token.pos, turn);
         }
+        Ok(())
     }
 
     /// `x += attn_output · attention(norm(x))`.
     fn attention(
         &self,
+        dense: Bytes<'_>,
         workspace: &mut Workspace,
         sequences: &mut [&mut Sequence],
         batch: &[BatchToken],
@@ -118,7 +128,7 @@ impl Model {
 
         compute.norm(x, &weights.attn_norm, config.norm_eps, normed, quantized);
         let qkv = [&weights.attn_q, &weights.attn_k, &weights.attn_v];
-        compute.matrices(&self.dense, &qkv, normed, batch.len(), quantized, &mut [q, k, v]);
+        compute.matrices(dense, &qkv, normed, batch.len(), quantized, &mut [q, k, v]);
         self.norm_and_rotate(q, &weights.attn_q_norm, turns);
         self.norm_and_rotate(k, &weights.attn_k_norm, turns);
 
@@ -130,7 +140,7 @@ impl Model {
         attend(config, compute.kernels, compute.pool, layer, sequences, batch, q, heads);
 
         quantized.clear();
-        compute.matrices(&self.dense, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);
+        compute.matrices(dense, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);
         add(x, delta);
     }
 
@@ -152,13 +162,13 @@ impl Model {
 
     /// Guesses what `layer`, the next one, will choose: its router, applied to the residual stream as it is now, picks
     /// mostly what it will pick then, for the stream changes slowly. Only where experts are read, and for few tokens: many
-    /// take most experts anyway.
-    fn look_ahead(&self, workspace: &mut Workspace, batch: &[BatchToken], layer: usize) {
+    /// take most experts anyway. `dense` has the layer's tensors, where they are in memory.
+    fn look_ahead(&self, dense: Option<Bytes<'_>>, workspace: &mut Workspace, batch: &[BatchToken], layer: usize) {
         let Some(weights) = self.weights.layers.get(layer).filter(|_| batch.len() == 1) else { return };
-        let Some(n) = self.experts.looks_ahead() else { return };
+        let (Some(dense), Some(n)) = (dense, self.experts.looks_ahead()) else { return };
         let (compute, Workspace { x, normed, quantized, moe, .. }) = (self.compute(), workspace);
         compute.norm(x, &weights.ffn_norm, self.config.norm_eps, normed, quantized);
-        compute.matrices(&self.dense, &[&weights.ffn_gate_inp], normed, 1, quantized, &mut [&mut moe.router_logits]);
+        compute.matrices(dense, &[&weights.ffn_gate_inp], normed, 1, quantized, &mut [&mut moe.router_logits]);
         likeliest(&moe.router_logits, n.min(self.config.n_experts), &mut moe.chosen);
         self.experts.expect(layer, moe.chosen.iter().map(|choice| choice.expert).collect());
     }
@@ -166,6 +176,7 @@ impl Model {
     /// `x += experts(norm(x))`.
     fn experts(
         &self,
+        dense: Bytes<'_>,
         workspace: &mut Workspace,
         layer: usize,
         observer: Option<&mut dyn RoutingObserver>,
@@ -175,14 +186,20 @@ impl Model {
         let Workspace { x, normed, quantized, moe, .. } = workspace;
         compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
         let smart = self.smart.map(|smart| (smart, &self.substitutions));
-        let (dense, experts) = (&self.dense, &*self.experts);
+        let experts = &*self.experts;
         let block = MoeLayer { compute, config, dense, experts, layer, weights, smart, cancelled };
         block.add(normed, x, quantized, moe, observer)
     }
 
-    /// Logits of the tokens that want them.
-    fn output(&self, workspace: &mut Workspace, batch: &[BatchToken]) {
-        let (compute, embed_dim) = (self.compute(), self.config.embed_dim);
+    /// Logits of the tokens that want them: rows of the output by the piece, where it comes in pieces.
+    fn output(
+        &self,
+        dense: &mut DensePass<'_>,
+        workspace: &mut Workspace,
+        batch: &[BatchToken],
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
+        let (compute, output, embed_dim) = (self.compute(), &self.weights.output, self.config.embed_dim);
         let Workspace { x, normed, delta, quantized, logits, .. } = workspace;
         delta.clear();
         for (_, x) in batch.iter().zip(x.chunks_exact(embed_dim)).filter(|(token, _)| token.wants_logits) {
@@ -190,10 +207,24 @@ impl Model {
         }
         let n = delta.len() / embed_dim;
         logits.clear();
-        if n > 0 {
-            compute.norm(delta, &self.weights.output_norm, self.config.norm_eps, normed, quantized);
-            compute.matrices(&self.dense, &[&self.weights.output], normed, n, quantized, &mut [logits]);
+        if n == 0 {
+            return Ok(());
         }
+        compute.norm(delta, &self.weights.output_norm, self.config.norm_eps, normed, quantized);
+        for chunk in 0..dense.n_output_chunks() {
+            let rows = dense.enter_output(chunk, output.n_rows(), cancelled)?;
+            let (bytes, piece) = (dense.bytes(), output.chunk(rows.clone()));
+            if rows.len() == output.n_rows() {
+                compute.matrices(bytes, &[&piece], normed, n, quantized, &mut [logits]);
+                continue;
+            }
+            compute.matrices(bytes, &[&piece], normed, n, quantized, &mut [delta]);
+            let columns = resize(logits, n * output.n_rows()).chunks_exact_mut(output.n_rows());
+            for (column, part) in columns.zip(delta.chunks_exact(rows.len())) {
+                column[rows.clone()].copy_from_slice(part);
+            }
+        }
+        Ok(())
     }
 
     fn compute(&self) -> Compute<'_> {

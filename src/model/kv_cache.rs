@@ -90,14 +90,17 @@ pub struct LayerCache {
 pub struct Sequence {
     layers: Vec<LayerCache>,
     kv_dim: usize,
+    /// Positions by which memory is reserved.
+    growth: usize,
     len: usize,
 }
 
 impl Sequence {
-    /// An empty cache of `n_layers` layers with vectors of `kv_dim` elements.
-    pub fn new(n_layers: usize, kv_dim: usize, ty: CacheType) -> Self {
+    /// An empty cache of `n_layers` layers with vectors of `kv_dim` elements. Addresses for `room` positions are reserved
+    /// with the first one; memory is taken as they fill up.
+    pub fn new(n_layers: usize, kv_dim: usize, ty: CacheType, room: usize) -> Self {
         let layer = LayerCache { keys: Vectors::new(ty), values: Vectors::new(ty) };
-        Self { layers: vec![layer; n_layers], kv_dim, len: 0 }
+        Self { layers: vec![layer; n_layers], kv_dim, growth: room.max(GROWTH), len: 0 }
     }
 
     /// Number of positions held: the next token stands at this position.
@@ -127,7 +130,7 @@ impl Sequence {
             keys: layer.keys.prefix(len * self.kv_dim),
             values: layer.values.prefix(len * self.kv_dim),
         };
-        Self { layers: self.layers.iter().map(copy).collect(), kv_dim: self.kv_dim, len }
+        Self { layers: self.layers.iter().map(copy).collect(), len, ..*self }
     }
 
     /// Makes room for `n` more positions in every layer.
@@ -135,7 +138,7 @@ impl Sequence {
     /// # Errors
     /// Where there is no memory for them.
     pub(super) fn reserve(&mut self, n: usize) -> Result<(), TryReserveError> {
-        let (len, growth) = ((self.len + n) * self.kv_dim, GROWTH * self.kv_dim);
+        let (len, growth) = ((self.len + n) * self.kv_dim, self.growth * self.kv_dim);
         for layer in &mut self.layers {
             layer.keys.resize(len, growth)?;
             layer.values.resize(len, growth)?;
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn memory_grows_with_the_text_in_steps() {
-        let mut sequence = Sequence::new(1, 4, CacheType::F32);
+        let mut sequence = Sequence::new(1, 4, CacheType::F32, 0);
         sequence.reserve(1).unwrap();
         let Vectors::F32(keys) = &sequence.layer(0).keys else { unreachable!() };
         assert_eq!((keys.len(), keys.capacity()), (4, GROWTH * 4));
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_pass_that_was_not_committed_leaves_no_trace() {
-        let mut sequence = Sequence::new(2, 2, CacheType::F16);
+        let mut sequence = Sequence::new(2, 2, CacheType::F16, 0);
         sequence.reserve(3).unwrap();
         sequence.write(1, 0, &[1.0, 2.0], &[3.0, 4.0]);
         assert_eq!(sequence.len(), 0);
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_prefix_is_a_copy_of_its_own() {
-        let mut sequence = Sequence::new(1, 2, CacheType::F32);
+        let mut sequence = Sequence::new(1, 2, CacheType::F32, 0);
         sequence.reserve(2).unwrap();
         sequence.write(0, 0, &[1.0, 2.0], &[3.0, 4.0]);
         sequence.commit(2);
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn truncation_never_lengthens() {
-        let mut sequence = Sequence::new(1, 2, CacheType::F16);
+        let mut sequence = Sequence::new(1, 2, CacheType::F16, 0);
         sequence.reserve(5).unwrap();
         sequence.commit(5);
         sequence.truncate(9);

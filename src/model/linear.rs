@@ -1,6 +1,6 @@
 //! Matrix products, several of them in one hand-off to the compute threads.
 
-use super::dense::Dense;
+use super::dense::Bytes;
 use super::weights::Matrix;
 use super::workspace::{QuantizedSet, resize};
 use crate::kernels::{Kernels, OutColumns};
@@ -26,7 +26,7 @@ impl Compute<'_> {
     /// Products of several matrices with the same `n` columns `x`, in one hand-off. Each output becomes `[n, rows]`.
     pub fn matrices(
         &self,
-        dense: &Dense,
+        bytes: Bytes<'_>,
         matrices: &[&Matrix],
         x: &[f32],
         n: usize,
@@ -39,7 +39,7 @@ impl Compute<'_> {
         }
         let columns: Vec<u32> = (0..n as u32).collect();
         let products = matrices.iter().zip(outs).map(|(matrix, out)| {
-            let weights = matrix.rows(dense);
+            let weights = matrix.rows(bytes);
             let out = OutColumns::new(resize(out, n * weights.rows()), weights.rows());
             Product { weights, x: quantized.get(format(matrix)), columns: &columns, out }
         });
@@ -82,7 +82,7 @@ const SERIAL_WORK: usize = 1 << 16;
 const TASKS_PER_THREAD: usize = 4;
 
 /// Computes all `products`, split by rows over the pool's threads; a row is never split.
-fn multiply(pool: &Pool, kernels: &dyn Kernels, products: &[Product<'_>]) {
+pub fn multiply(pool: &Pool, kernels: &dyn Kernels, products: &[Product<'_>]) {
     let work = |p: &Product<'_>| p.weights.rows() * p.weights.cols() * p.columns.len();
     let total: usize = products.iter().map(work).sum();
     let compute = |(p, rows): (usize, Range<usize>)| {

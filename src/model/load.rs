@@ -1,10 +1,10 @@
 //! From a file to a model that is ready for its first token.
 
-use super::dense::{Dense, OwnedTensors};
+use super::dense::{Dense, OwnedTensors, Parts, Ring};
 use super::identity::identity;
 use super::plan::{self, MemoryPlan};
 use super::weights::{Weights, find_experts};
-use super::{CacheType, Config, Model, ModelError, read_tokenizer};
+use super::{CacheType, Config, DensePlace, Model, ModelError, read_tokenizer};
 use crate::experts::{ExpertSource, Resident, Streaming, StreamingOptions, WarmFile, expert_table};
 use crate::gguf::{Gguf, Layout, MappedGguf};
 use crate::guard::compute_threads;
@@ -25,6 +25,11 @@ pub struct LoadOptions {
     pub n_threads: Option<usize>,
     /// Longest text in tokens, at most the model's own context, which is the default where memory allows it.
     pub n_ctx: Option<usize>,
+    /// Tokens of the longest text, prompt and answer together, where that is known: the default context is no longer than
+    /// that while experts are streamed, for memory serves better as cache.
+    pub longest_text: Option<usize>,
+    /// Tokens of the longest prompt, where that is known: buffers are no larger than it needs.
+    pub longest_prompt: Option<usize>,
     /// Element type of the key/value cache.
     pub cache_type: CacheType,
     /// Kernel path by name; the fastest one where not given.
@@ -33,6 +38,8 @@ pub struct LoadOptions {
     pub memory_bytes: Option<u64>,
     /// Memory for cached experts alone: they are streamed then, whatever would fit.
     pub cache_bytes: Option<u64>,
+    /// Where dense tensors are while experts are streamed.
+    pub dense: DensePlace,
     /// How experts are streamed, if they are.
     pub streaming: StreamingOptions,
     /// Routing that prefers experts that are in memory.
@@ -93,7 +100,10 @@ impl Model {
         let config = Config::read(gguf.metadata())?;
         let layout = Layout::of(&gguf);
         let table = expert_table(&find_experts(&layout, &config)?)?;
-        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), options)?;
+        // Held while memory is looked at, as in a load.
+        let _tokenizer = read_tokenizer(gguf.metadata())?;
+        let ring_bytes = Ring::bytes_for(&Parts::of(&gguf, &layout, config.n_layers));
+        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), ring_bytes, options)?;
         check_smart(options.smart, &config, &plan)?;
         Ok(plan)
     }
@@ -137,7 +147,8 @@ impl Model {
         let layout = Layout::of(&gguf);
         let experts = find_experts(&layout, &config)?;
         let table = expert_table(&experts)?;
-        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), options)?;
+        let parts = Parts::of(&gguf, &layout, config.n_layers);
+        let plan = plan::plan(&config, &layout, &table, vocabulary_rows(&gguf), Ring::bytes_for(&parts), options)?;
         let smart = check_smart(options.smart, &config, &plan)?;
         let pool = Pool::new(options.n_threads.unwrap_or_else(compute_threads))?;
 
@@ -151,14 +162,20 @@ impl Model {
                 let reader = wrap(Arc::new(FileReader::open(gguf.shards(), options.streaming.page_cache)?));
                 assert_eq!(reader.alignment(), ALIGNMENT, "the plan is made for the alignment of files");
                 let mut done_bytes = 0;
-                let total_bytes = layout.dense_bytes();
-                let owned = OwnedTensors::read(&gguf, &layout, &*reader, &pool, &mut |bytes| {
+                let total_bytes = plan.dense_bytes;
+                let mut loaded = |bytes| {
                     done_bytes += bytes;
                     match progress(LoadProgress { done_bytes, total_bytes }) {
                         ControlFlow::Continue(()) => Ok(()),
                         ControlFlow::Break(()) => Err(ModelError::Cancelled),
                     }
-                })?;
+                };
+                let dense = if plan.ring {
+                    loaded(total_bytes)?;
+                    Dense::Ring(Ring::new(Arc::clone(&reader), parts)?)
+                } else {
+                    Dense::Owned(OwnedTensors::read(&gguf, &layout, &*reader, &pool, &mut loaded)?)
+                };
                 let store = Store::new(
                     reader,
                     table,
@@ -171,7 +188,7 @@ impl Model {
                     },
                 )?;
                 let streaming = Streaming::new(store, experts, config.routing.n_used, &options.streaming);
-                (Dense::Owned(owned), Box::new(warmed(streaming, &gguf, &config, &options.streaming)))
+                (dense, Box::new(warmed(streaming, &gguf, &config, &options.streaming)))
             }
         };
         let weights = Weights::find(&gguf, &layout, &dense, &config)?;

@@ -15,16 +15,20 @@ mod load;
 mod moe;
 mod plan;
 mod vocabulary;
+mod walk;
 mod weights;
 mod workspace;
 
 pub use config::{Architecture, Config};
+pub use dense::{DensePlace, RingReport};
 pub use error::{ForwardError, ModelError};
 pub use forward::{BatchToken, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
+pub use linear::{Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
 pub use plan::{MemoryPlan, PlanReason};
 pub use vocabulary::read_tokenizer;
+pub use walk::Walk;
 pub use workspace::Workspace;
 
 use crate::experts::{ExpertSource, PredictionCounts, StreamingReport};
@@ -68,6 +72,16 @@ impl Model {
         &self.info
     }
 
+    /// What products are computed with.
+    pub fn kernels(&self) -> &'static dyn Kernels {
+        self.kernels
+    }
+
+    /// The threads that compute.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Longest text, prompt and answer together, in tokens.
     pub fn n_ctx(&self) -> usize {
         self.n_ctx
@@ -80,7 +94,9 @@ impl Model {
 
     /// An empty key/value cache for one text.
     pub fn new_sequence(&self) -> Sequence {
-        Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type)
+        // Where memory is planned to the byte, nothing may be copied as it grows: that leaves holes.
+        let room = if self.plan.streaming { self.n_ctx } else { 0 };
+        Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type, room)
     }
 
     /// Where its bytes are.
@@ -101,6 +117,14 @@ impl Model {
     /// How good predictions of each layer's experts were so far; nothing where all experts are in memory.
     pub fn predictions(&self) -> Vec<PredictionCounts> {
         self.experts.predictions()
+    }
+
+    /// What the ring of dense weights did so far; `None` where they are in memory.
+    pub fn ring_report(&self) -> Option<RingReport> {
+        match &self.dense {
+            dense::Dense::Ring(ring) => Some(ring.report()),
+            dense::Dense::Mapped(_) | dense::Dense::Owned(_) => None,
+        }
     }
 
     /// What SMART-ROUTE gave away so far; `None` where it is off.

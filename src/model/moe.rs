@@ -1,6 +1,6 @@
 //! The experts' block: router, choice, and every chosen expert multiplied with all of its tokens.
 
-use super::dense::Dense;
+use super::dense::Bytes;
 use super::linear::{Compute, Product};
 use super::weights::Layer;
 use super::workspace::{MoeBuffers, QuantizedSet, resize};
@@ -15,7 +15,8 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct MoeLayer<'a> {
     pub compute: Compute<'a>,
     pub config: &'a Config,
-    pub dense: &'a Dense,
+    /// The layer's dense tensors.
+    pub dense: Bytes<'a>,
     pub experts: &'a dyn ExpertSource,
     pub layer: usize,
     pub weights: &'a Layer,

@@ -1,6 +1,6 @@
 //! Where a model's bytes go: decided from what the process may use, before anything is loaded.
 
-use super::{Config, LoadOptions, ModelError};
+use super::{Config, DensePlace, LoadOptions, ModelError};
 use crate::experts::StreamingOptions;
 use crate::gguf::Layout;
 use crate::guard::{Memory, MemorySource, process_bytes};
@@ -15,16 +15,23 @@ pub struct MemoryPlan {
     pub reason: PlanReason,
     /// Bytes that the whole must fit in.
     pub budget_bytes: Option<u64>,
-    /// Bytes of dense tensors.
+    /// True where dense tensors are read anew in every pass, two layers' at a time.
+    pub ring: bool,
+    /// Bytes of dense tensors in memory.
     pub dense_bytes: u64,
-    /// Bytes for experts: all of them, or the cache with its staging and bypass buffers.
+    /// Bytes for experts: all of them, or the cache and its staging buffers.
     pub expert_bytes: u64,
+    /// Bytes of buffers that take up memory only once they are needed, which is seldom: for when all of the cache is in
+    /// use at once. Within the budget, and not in the predicted peak.
+    pub spare_bytes: u64,
     /// Experts that fit in the cache at once.
     pub cached_experts: usize,
     /// Experts of all layers.
     pub n_experts: usize,
     /// Positions of the context.
     pub n_ctx: usize,
+    /// Tokens of a pass at most.
+    pub batch_tokens: usize,
     /// Bytes of the keys and values of a full context.
     pub kv_bytes: u64,
     /// Bytes of the buffers of a pass.
@@ -66,6 +73,11 @@ impl MemoryPlan {
         self.dense_bytes + self.expert_bytes + self.kv_bytes + self.buffer_bytes + self.process_bytes
     }
 
+    /// The most that the process can come to hold, in bytes.
+    pub fn most_bytes(&self) -> u64 {
+        self.peak_bytes() + self.spare_bytes
+    }
+
     /// Share of the experts that fit in memory at once, 0 to 1.
     pub fn cached_share(&self) -> f64 {
         self.cached_experts as f64 / self.n_experts.max(1) as f64
@@ -82,7 +94,10 @@ const SLACK_BYTES: u64 = 16 << 20;
 const LEAST_CTX: usize = 512;
 /// Positions of the default context while experts are streamed: memory serves better as cache.
 const STREAMING_CTX: usize = 4096;
-/// Tokens of the largest pass.
+/// Share of a budget that keys and values of the default context take at most while experts are streamed: an eighth.
+const STREAMING_KV_PART: u64 = 8;
+/// Tokens of the largest pass: large enough that each expert's weights serve many tokens, small enough that a pass ends
+/// soon.
 const BATCH_TOKENS: usize = 512;
 
 /// Decides where the bytes of a model go.
@@ -94,10 +109,11 @@ pub(super) fn plan(
     layout: &Layout,
     experts: &ExpertTable,
     vocab_size: usize,
+    ring_bytes: u64,
     options: &LoadOptions,
 ) -> Result<MemoryPlan, ModelError> {
-    Planner { config, layout, experts, vocab_size, options, memory: Memory::detect(), process_bytes: process_bytes() }
-        .plan()
+    let (memory, process_bytes) = (Memory::detect(), process_bytes());
+    Planner { config, layout, experts, vocab_size, ring_bytes, options, memory, process_bytes }.plan()
 }
 
 struct Planner<'a> {
@@ -105,6 +121,8 @@ struct Planner<'a> {
     layout: &'a Layout,
     experts: &'a ExpertTable,
     vocab_size: usize,
+    /// Bytes of the dense tensors in memory, were they in the ring.
+    ring_bytes: u64,
     options: &'a LoadOptions,
     memory: Option<Memory>,
     process_bytes: u64,
@@ -112,15 +130,26 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn plan(&self) -> Result<MemoryPlan, ModelError> {
+        let plan = self.choose()?;
+        if self.options.dense == DensePlace::Ring && !plan.streaming {
+            return Err(ModelError::RingWithoutStreaming);
+        }
+        Ok(plan)
+    }
+
+    fn choose(&self) -> Result<MemoryPlan, ModelError> {
+        let dense_bytes = self.layout.dense_bytes();
         let all = self.layout.expert_bytes();
         if let Some(cache_bytes) = self.options.cache_bytes {
             let slots = self.slots(Budget::Cache(cache_bytes));
-            return Ok(self.streamed(PlanReason::CacheGiven, self.ctx(STREAMING_CTX), slots, None));
+            let ring = self.options.dense == DensePlace::Ring;
+            return Ok(self.streamed(PlanReason::CacheGiven, ring, self.ctx(self.wanted_ctx()), slots, None));
         }
         if let Some(budget) = self.options.memory_bytes {
-            let resident = self.resident(PlanReason::FitsBudget, self.ctx(LEAST_CTX), Some(budget));
+            let resident = self.resident(PlanReason::FitsBudget, self.ctx(self.least_ctx()), Some(budget));
             if resident.peak_bytes() <= budget {
-                let n_ctx = self.ctx(self.affordable_ctx(budget.saturating_sub(self.fixed_bytes() + all)));
+                let left = budget.saturating_sub(self.fixed_bytes(dense_bytes, LEAST_CTX) + all);
+                let n_ctx = self.ctx(self.affordable_ctx(left).max(self.least_ctx()));
                 return Ok(self.resident(PlanReason::FitsBudget, n_ctx, Some(budget)));
             }
             return self.streamed_within(budget);
@@ -129,8 +158,9 @@ impl Planner<'_> {
             return Ok(self.resident(PlanReason::FitsMemory, self.ctx(usize::MAX), None));
         };
         let usable = memory.total_bytes / 100 * USABLE_PERCENT;
-        if self.layout.dense_bytes() + all <= usable {
-            let n_ctx = self.ctx(self.affordable_ctx(usable.saturating_sub(self.fixed_bytes() + all) / 2));
+        if dense_bytes + all <= usable {
+            let left = usable.saturating_sub(self.fixed_bytes(dense_bytes, LEAST_CTX) + all);
+            let n_ctx = self.ctx(self.affordable_ctx(left / 2).max(self.least_ctx()));
             return Ok(self.resident(PlanReason::FitsMemory, n_ctx, Some(usable)));
         }
         // What the process holds already is not free any more.
@@ -140,58 +170,84 @@ impl Planner<'_> {
 
     /// Streams with the largest cache that leaves the whole within `budget`.
     fn streamed_within(&self, budget: u64) -> Result<MemoryPlan, ModelError> {
-        let n_ctx = self.ctx(STREAMING_CTX);
-        let fixed = self.fixed_bytes() + self.kv_bytes(n_ctx);
-        let slots = self.slots(Budget::Arena(budget.saturating_sub(fixed)));
-        let plan = self.streamed(PlanReason::TooLarge, n_ctx, slots, Some(budget));
-        if plan.peak_bytes() > budget {
-            let limit = match (self.options.memory_bytes, self.memory.map(|memory| memory.source)) {
-                (Some(_), _) => "given",
-                (None, Some(MemorySource::Cgroup)) => "what the control group leaves",
-                (None, _) => "what the machine leaves",
-            };
-            let (needed_mib, usable_mib) = (plan.peak_bytes().div_ceil(1 << 20), budget >> 20);
-            return Err(ModelError::TooLarge { needed_mib, usable_mib, limit });
+        let ways: &[bool] = match self.options.dense {
+            DensePlace::Auto => &[false, true],
+            DensePlace::Resident => &[false],
+            DensePlace::Ring => &[true],
+        };
+        let mut needed = 0;
+        for &ring in ways {
+            let n_ctx = self.ctx(self.streaming_ctx(budget, ring));
+            let fixed = self.fixed_bytes(self.dense_bytes(ring), n_ctx) + self.kv_bytes(n_ctx);
+            let slots = self.slots(Budget::Arena(budget.saturating_sub(fixed)));
+            let plan = self.streamed(PlanReason::TooLarge, ring, n_ctx, slots, Some(budget));
+            needed = plan.most_bytes();
+            if needed <= budget {
+                return Ok(plan);
+            }
         }
-        Ok(plan)
+        let limit = match (self.options.memory_bytes, self.memory.map(|memory| memory.source)) {
+            (Some(_), _) => "given",
+            (None, Some(MemorySource::Cgroup)) => "what the control group leaves",
+            (None, _) => "what the machine leaves",
+        };
+        let (needed_mib, usable_mib) = (needed.div_ceil(1 << 20), budget >> 20);
+        let hint = match self.options.dense {
+            DensePlace::Resident => ", keep dense weights in the ring",
+            DensePlace::Auto | DensePlace::Ring => "",
+        };
+        Err(ModelError::TooLarge { needed_mib, usable_mib, limit, hint })
     }
 
     fn resident(&self, reason: PlanReason, n_ctx: usize, budget_bytes: Option<u64>) -> MemoryPlan {
-        let n_experts = self.experts.n_present();
         MemoryPlan {
-            streaming: false,
             expert_bytes: self.layout.expert_bytes(),
-            cached_experts: n_experts,
-            slots: None,
-            ..self.common(reason, n_ctx, budget_bytes)
+            cached_experts: self.experts.n_present(),
+            ..self.common(reason, false, n_ctx, budget_bytes)
         }
     }
 
-    fn streamed(&self, reason: PlanReason, n_ctx: usize, slots: store::Plan, budget_bytes: Option<u64>) -> MemoryPlan {
+    fn streamed(
+        &self,
+        reason: PlanReason,
+        ring: bool,
+        n_ctx: usize,
+        slots: store::Plan,
+        budget_bytes: Option<u64>,
+    ) -> MemoryPlan {
+        let spare_bytes = (slots.n_bypass * slots.slot_bytes) as u64;
         MemoryPlan {
             streaming: true,
-            expert_bytes: slots.arena_bytes(),
+            expert_bytes: slots.arena_bytes() - spare_bytes,
+            spare_bytes,
             cached_experts: slots.n_slots,
             slots: Some(slots),
-            ..self.common(reason, n_ctx, budget_bytes)
+            ..self.common(reason, ring, n_ctx, budget_bytes)
         }
     }
 
-    fn common(&self, reason: PlanReason, n_ctx: usize, budget_bytes: Option<u64>) -> MemoryPlan {
+    fn common(&self, reason: PlanReason, ring: bool, n_ctx: usize, budget_bytes: Option<u64>) -> MemoryPlan {
         MemoryPlan {
             streaming: false,
             reason,
             budget_bytes,
-            dense_bytes: self.layout.dense_bytes(),
+            ring,
+            dense_bytes: self.dense_bytes(ring),
             expert_bytes: 0,
+            spare_bytes: 0,
             cached_experts: 0,
             n_experts: self.experts.n_present(),
             n_ctx,
+            batch_tokens: self.batch_tokens(n_ctx),
             kv_bytes: self.kv_bytes(n_ctx),
             buffer_bytes: self.buffer_bytes(n_ctx),
             process_bytes: self.process_bytes + SLACK_BYTES,
             slots: None,
         }
+    }
+
+    fn dense_bytes(&self, ring: bool) -> u64 {
+        if ring { self.ring_bytes } else { self.layout.dense_bytes() }
     }
 
     fn slots(&self, budget: Budget) -> store::Plan {
@@ -201,13 +257,36 @@ impl Planner<'_> {
     }
 
     /// Everything but experts, keys and values.
-    fn fixed_bytes(&self) -> u64 {
-        self.layout.dense_bytes() + self.buffer_bytes(LEAST_CTX) + self.process_bytes + SLACK_BYTES
+    fn fixed_bytes(&self, dense_bytes: u64, n_ctx: usize) -> u64 {
+        dense_bytes + self.buffer_bytes(n_ctx) + self.process_bytes + SLACK_BYTES
     }
 
     /// The context asked for, or `default`, within what the model was trained for.
     fn ctx(&self, default: usize) -> usize {
-        self.options.n_ctx.unwrap_or(default.max(LEAST_CTX)).clamp(1, self.config.context_length)
+        self.options.n_ctx.unwrap_or(default).clamp(1, self.config.context_length)
+    }
+
+    /// Positions of the default context at least.
+    fn least_ctx(&self) -> usize {
+        LEAST_CTX.min(self.options.longest_text.unwrap_or(LEAST_CTX))
+    }
+
+    /// Positions of the default context where there is room for them while experts are streamed.
+    fn wanted_ctx(&self) -> usize {
+        STREAMING_CTX.min(self.options.longest_text.unwrap_or(STREAMING_CTX))
+    }
+
+    /// Positions of the default context while experts are streamed within `budget`: a fraction of it, and what is left
+    /// beside the smallest cache.
+    fn streaming_ctx(&self, budget: u64, ring: bool) -> usize {
+        let fixed = self.fixed_bytes(self.dense_bytes(ring), LEAST_CTX) + self.slots(Budget::Cache(0)).arena_bytes();
+        let affordable = self.affordable_ctx((budget / STREAMING_KV_PART).min(budget.saturating_sub(fixed)));
+        self.wanted_ctx().min(affordable.max(LEAST_CTX))
+    }
+
+    /// Tokens of a pass at most: what is known of the longest prompt saves buffers.
+    fn batch_tokens(&self, n_ctx: usize) -> usize {
+        self.options.longest_prompt.unwrap_or(BATCH_TOKENS).clamp(1, BATCH_TOKENS).min(n_ctx)
     }
 
     fn affordable_ctx(&self, bytes: u64) -> usize {
@@ -226,7 +305,7 @@ impl Planner<'_> {
         let per_token =
             4 * config.embed_dim + 2 * config.q_dim() + 2 * config.kv_dim() + config.head_dim + config.n_experts;
         let per_pair = 2 * config.expert_dim + config.embed_dim;
-        let floats = BATCH_TOKENS.min(n_ctx) * (per_token + config.routing.n_used * per_pair) + 2 * self.vocab_size;
+        let floats = self.batch_tokens(n_ctx) * (per_token + config.routing.n_used * per_pair) + 2 * self.vocab_size;
         (floats * 4 + floats) as u64
     }
 }

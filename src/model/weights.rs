@@ -1,11 +1,12 @@
 //! A model's tensors, found by name and checked against its configuration.
 
-use super::dense::Dense;
+use super::dense::{Bytes, Dense};
 use super::{Architecture, Config, ModelError};
 use crate::experts::LayerExperts;
 use crate::gguf::{ExpertSlice, Gguf, Layout, Projection, TensorInfo};
 use crate::quant::{TensorType, WeightRows, dequantize_row};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// A dense matrix: where it lies in the model's files.
 #[derive(Clone, Copy, Debug)]
@@ -15,9 +16,29 @@ pub struct Matrix {
 
 impl Matrix {
     /// Its rows.
-    pub fn rows<'a>(&self, dense: &'a Dense) -> WeightRows<'a> {
-        let ExpertSlice { shard, offset, bytes, ty, rows, cols } = self.slice;
-        WeightRows::new(ty, dense.range(shard, offset, bytes), rows, cols)
+    ///
+    /// # Panics
+    /// If it is not among `bytes`.
+    pub fn rows<'a>(&self, bytes: Bytes<'a>) -> WeightRows<'a> {
+        let (shard, offset, len) = self.range();
+        WeightRows::new(self.slice.ty, bytes.range(shard, offset, len), self.slice.rows, self.slice.cols)
+    }
+
+    /// Some of its rows, as a matrix.
+    pub fn chunk(&self, rows: Range<usize>) -> Self {
+        let row_bytes = self.slice.bytes / self.slice.rows.max(1) as u64;
+        let (offset, bytes) = (self.slice.offset + row_bytes * rows.start as u64, row_bytes * rows.len() as u64);
+        Self { slice: ExpertSlice { offset, bytes, rows: rows.len(), ..self.slice } }
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.slice.rows
+    }
+
+    /// Shard, first byte there, and bytes.
+    pub fn range(&self) -> (usize, u64, u64) {
+        (self.slice.shard, self.slice.offset, self.slice.bytes)
     }
 
     /// Element type.
@@ -120,7 +141,7 @@ impl<'a> Finder<'a> {
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         let tensor = self.tensor(name, &[len])?;
         let mut vector = vec![0.0; len];
-        dequantize_row(tensor.ty, self.dense.tensor_bytes(tensor), &mut vector);
+        dequantize_row(tensor.ty, &self.dense.tensor_bytes(tensor)?, &mut vector);
         Ok(vector)
     }
 

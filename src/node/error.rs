@@ -7,7 +7,9 @@ use crate::gguf::GgufError;
 use crate::model::{ForwardError, ModelError};
 use crate::store::StoreError;
 use crate::store::policy::UnknownPolicy;
+use crate::stream::StreamError;
 use crate::tokenizer::TokenizerError;
+use crate::workload::trace::{ContentError, TraceError};
 use std::io::ErrorKind;
 
 /// Anything that can fail behind the binding.
@@ -21,6 +23,10 @@ pub(super) enum NodeError {
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
     #[error("the model was disposed of; load it again")]
@@ -61,40 +67,64 @@ fn code(error: &NodeError) -> &'static str {
         NodeError::OnlyVocabulary => "NO_WEIGHTS",
         NodeError::Thread { .. } => "THREAD",
         NodeError::Panicked { .. } => "INTERNAL",
-        NodeError::Model(error) => match error {
-            ModelError::Gguf(error) => gguf_code(error),
-            ModelError::Tokenizer(error) => tokenizer_code(error),
-            ModelError::Kernels(_) => "KERNELS",
-            ModelError::Pool(_) => "THREAD",
-            ModelError::Architecture { .. } | ModelError::UnsupportedType { .. } | ModelError::UnknownTensor { .. } => {
-                "UNSUPPORTED"
-            }
-            ModelError::Contradiction { .. }
-            | ModelError::MissingTensor { .. }
-            | ModelError::Shape { .. }
-            | ModelError::Vocabulary { .. } => "INVALID_FILE",
-            ModelError::TooLarge { .. } => "OUT_OF_MEMORY",
-            ModelError::Read { .. } => "FILE_READ",
-            ModelError::Store(error) => store_code(error),
-            ModelError::SmartWithoutStreaming | ModelError::Smart { .. } => "INVALID_OPTION",
-            ModelError::NoTokenizer => "NO_TOKENIZER",
-            ModelError::Cancelled => "CANCELLED",
-        },
+        NodeError::Model(error) => model_code(error),
         NodeError::Generate(error) => match error {
             GenerateError::EmptyPrompt => "INVALID_PROMPT",
             GenerateError::PromptTooLong { .. } | GenerateError::TextTooLong { .. } => "PROMPT_TOO_LONG",
-            GenerateError::TooLarge { .. } | GenerateError::Forward(ForwardError::Memory { .. }) => "OUT_OF_MEMORY",
-            GenerateError::Window { .. } | GenerateError::Sampling(_) => "INVALID_OPTION",
-            GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
-            GenerateError::Forward(ForwardError::TokenId { .. }) => "INVALID_PROMPT",
-            GenerateError::Forward(ForwardError::ContextFull { .. }) => "PROMPT_TOO_LONG",
-            GenerateError::Forward(ForwardError::Experts(ExpertsError::Store(error))) => store_code(error),
-            GenerateError::Forward(ForwardError::Experts(ExpertsError::Cancelled) | ForwardError::Cancelled) => {
-                "CANCELLED"
+            GenerateError::TooLarge { .. } => "OUT_OF_MEMORY",
+            GenerateError::Window { .. } | GenerateError::Sampling(_) | GenerateError::TraceInUse { .. } => {
+                "INVALID_OPTION"
             }
+            GenerateError::Trace(error) => trace_code(error),
+            GenerateError::TextTooShort { .. } => "INVALID_PROMPT",
+            GenerateError::Forward(error) => forward_code(error),
+        },
+        NodeError::Stream(error) => match error {
+            StreamError::Model(error) => model_code(error),
+            StreamError::Forward(error) => forward_code(error),
+            StreamError::Trace(error) => trace_code(error),
+            StreamError::OtherModel { .. } | StreamError::BurstAfterEnd { .. } => "INVALID_OPTION",
+            StreamError::Cancelled => "CANCELLED",
         },
         NodeError::Gguf(error) => gguf_code(error),
+        NodeError::Trace(error) => trace_code(error),
         NodeError::Tokenizer(error) => tokenizer_code(error),
+    }
+}
+
+fn model_code(error: &ModelError) -> &'static str {
+    match error {
+        ModelError::Gguf(error) => gguf_code(error),
+        ModelError::Tokenizer(error) => tokenizer_code(error),
+        ModelError::Kernels(_) => "KERNELS",
+        ModelError::Pool(_) | ModelError::RingThread { .. } => "THREAD",
+        ModelError::Architecture { .. } | ModelError::UnsupportedType { .. } | ModelError::UnknownTensor { .. } => {
+            "UNSUPPORTED"
+        }
+        ModelError::Contradiction { .. }
+        | ModelError::MissingTensor { .. }
+        | ModelError::Shape { .. }
+        | ModelError::Vocabulary { .. } => "INVALID_FILE",
+        ModelError::TooLarge { .. } | ModelError::RingMemory { .. } => "OUT_OF_MEMORY",
+        ModelError::Read { .. } => "FILE_READ",
+        ModelError::Store(error) => store_code(error),
+        ModelError::SmartWithoutStreaming | ModelError::Smart { .. } | ModelError::RingWithoutStreaming => {
+            "INVALID_OPTION"
+        }
+        ModelError::NoTokenizer => "NO_TOKENIZER",
+        ModelError::Cancelled => "CANCELLED",
+    }
+}
+
+fn forward_code(error: &ForwardError) -> &'static str {
+    match error {
+        ForwardError::TokenId { .. } => "INVALID_PROMPT",
+        ForwardError::ContextFull { .. } => "PROMPT_TOO_LONG",
+        ForwardError::Memory { .. } => "OUT_OF_MEMORY",
+        ForwardError::Experts(ExpertsError::Store(error)) => store_code(error),
+        ForwardError::Read { .. } | ForwardError::EndOfFile { .. } => "FILE_READ",
+        ForwardError::ReadPanicked { .. } => "INTERNAL",
+        ForwardError::Experts(ExpertsError::Cancelled) | ForwardError::Cancelled => "CANCELLED",
     }
 }
 
@@ -141,6 +171,17 @@ fn store_code(error: &StoreError) -> &'static str {
         StoreError::Thread { .. } => "THREAD",
         StoreError::Cancelled => "CANCELLED",
         StoreError::Panicked { .. } => "INTERNAL",
+    }
+}
+
+fn trace_code(error: &TraceError) -> &'static str {
+    match error {
+        TraceError::Open { source, .. } if source.kind() == ErrorKind::NotFound => "FILE_NOT_FOUND",
+        TraceError::Open { .. } | TraceError::Content { source: ContentError::Read(_), .. } => "FILE_READ",
+        TraceError::Content { source: ContentError::Version { .. }, .. } => "UNSUPPORTED",
+        TraceError::Content { .. } | TraceError::NotBinary { .. } => "INVALID_FILE",
+        TraceError::Write { .. } | TraceError::OntoItself { .. } => "FILE_WRITE",
+        TraceError::Cancelled => "CANCELLED",
     }
 }
 

@@ -7,7 +7,10 @@ use super::mailbox::Mailbox;
 use super::options::load_options;
 use super::outbox::Outbox;
 use super::shapes::{Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
+use super::stream::{StreamOptions, stream_options};
+use super::traces;
 use crate::model::Model;
+use crate::stream;
 use crate::tokenizer::Tokenizer;
 use napi::Env;
 use napi::bindgen_prelude::{BufferSlice, Either, Function, Uint8Array, Uint32Array};
@@ -86,6 +89,43 @@ impl Host {
         self.registry.look(request, "clutor-plan", move || {
             let plan = Model::plan_for(&PathBuf::from(path), &load_options(options)?)?;
             Ok(Event { plan: Some((&plan).into()), ..Event::default() })
+        });
+    }
+
+    /// Reads a trace; answers with `trace`.
+    #[napi(catch_unwind)]
+    pub fn inspect_trace(&self, request: u32, path: String) {
+        self.registry.study(request, move |cancelled| traces::inspect(&PathBuf::from(path), cancelled));
+    }
+
+    /// Writes a binary trace's choices to the CSV file `out`; answers with the number of tokens, as `done`.
+    #[napi(catch_unwind)]
+    pub fn convert_trace(&self, request: u32, path: String, out: String) {
+        let out = PathBuf::from(out);
+        self.registry.study(request, move |cancelled| traces::convert(&PathBuf::from(path), &out, cancelled));
+    }
+
+    /// Replays a trace through cache policies (all where none is named), for caches of `shares` of all experts; answers
+    /// with `simulation`.
+    #[napi(catch_unwind)]
+    pub fn simulate_trace(&self, request: u32, path: String, policies: Option<Vec<String>>, shares: Vec<f64>) {
+        let question = traces::Question { path: PathBuf::from(path), policies, shares };
+        self.registry.study(request, move |cancelled| traces::simulate(&question, cancelled));
+    }
+
+    /// Streams experts without a model's arithmetic; answers with `stream`, and with the tokens done as they are.
+    #[napi(catch_unwind)]
+    pub fn stream(&self, request: u32, path: String, options: StreamOptions) {
+        let cancelled = self.registry.question(request);
+        let mailbox = Arc::clone(&self.registry.mailbox);
+        self.registry.look(request, "clutor-stream", move || {
+            let options = stream_options(options)?;
+            let cancelled = || cancelled.load(Ordering::Acquire);
+            let mut progress = |progress: stream::StreamProgress| {
+                mailbox.progress(request, progress.done as u64, progress.total as u64);
+            };
+            let report = stream::stream(&PathBuf::from(path), &options, &cancelled, &mut progress)?;
+            Ok(Event { stream: Some(report.into()), ..Event::default() })
         });
     }
 
@@ -288,6 +328,12 @@ impl Registry {
         }
     }
 
+    /// Answers from a trace, until it is cancelled.
+    fn study(&self, request: u32, study: impl FnOnce(&dyn Fn() -> bool) -> Result<Event, NodeError> + Send + 'static) {
+        let cancelled = self.question(request);
+        self.look(request, "clutor-trace", move || study(&|| cancelled.load(Ordering::Acquire)));
+    }
+
     fn with_tokenizer<R>(
         &self,
         model: u32,
@@ -312,6 +358,7 @@ impl Registry {
         for engine in tables.engines.values() {
             engine.close();
         }
+        tables.questions.values().for_each(|cancelled| cancelled.store(true, Ordering::Release));
         drop(tables.engines);
         tables.threads.into_values().for_each(join);
     }

@@ -26,6 +26,8 @@ mod options;
 mod outbox;
 mod shapes;
 mod statistics;
+mod stream;
+mod traces;
 
 /// Version of this library, which must be the JavaScript package's.
 #[napi_derive::napi]

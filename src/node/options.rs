@@ -3,6 +3,7 @@
 use super::error::NodeError;
 use super::shapes::{GenerateOptions, LoadOptions, SmartRoute};
 use crate::experts::{Prefetch, StreamingOptions};
+use crate::model::DensePlace;
 use crate::store::PageCache;
 use crate::{generate, model, routing, sampling};
 use std::path::PathBuf;
@@ -14,10 +15,17 @@ pub(super) fn load_options(options: LoadOptions) -> Result<model::LoadOptions, N
     Ok(model::LoadOptions {
         n_threads: options.threads.map(|n| n as usize),
         n_ctx: options.context_length.map(|n| n as usize),
+        longest_text: options.longest_text.map(|n| n as usize),
+        longest_prompt: options.longest_prompt.map(|n| n as usize),
         cache_type: if options.cache_type == "f32" { model::CacheType::F32 } else { model::CacheType::F16 },
         kernels: options.kernels,
         memory_bytes: bytes(options.memory_bytes),
         cache_bytes: bytes(options.cache_bytes),
+        dense: match options.dense.as_deref() {
+            Some("resident") => DensePlace::Resident,
+            Some("ring") => DensePlace::Ring,
+            _ => DensePlace::default(),
+        },
         streaming,
         smart: options.smart_route.map(routing::SmartRoute::from),
     })
@@ -71,6 +79,7 @@ impl From<GenerateOptions> for generate::GenerateOptions {
             },
             stop: options.stop,
             ignore_eos: options.ignore_eos,
+            trace: options.trace.map(PathBuf::from),
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Counts of bytes and tokens are `i64`, JavaScript numbers that are exact up to 2^53.
 
+use super::stream::StreamReport;
+use super::traces::{Simulation, TraceInfo};
 use napi_derive::napi;
 use std::collections::BTreeMap;
 
@@ -9,6 +11,9 @@ use std::collections::BTreeMap;
 pub struct LoadOptions {
     pub threads: Option<u32>,
     pub context_length: Option<u32>,
+    /// Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known.
+    pub longest_text: Option<u32>,
+    pub longest_prompt: Option<u32>,
     /// `f16` or `f32`.
     pub cache_type: String,
     /// A kernel path's name; the best one where absent.
@@ -19,6 +24,8 @@ pub struct LoadOptions {
     pub memory_bytes: Option<i64>,
     /// Memory for cached experts alone; they are streamed then.
     pub cache_bytes: Option<i64>,
+    /// `auto`, `resident` or `ring`.
+    pub dense: Option<String>,
     /// A cache policy's name, perhaps with a colon and its parameter.
     pub policy: Option<String>,
     /// `off`, `prev`, `ahead` or `auto`.
@@ -55,6 +62,8 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Control tokens written in the prompt's text become their ids.
     pub special: bool,
+    /// File that the routing is recorded in.
+    pub trace: Option<String>,
 }
 
 /// An answer, or news of one, for the request with the number `request`.
@@ -70,6 +79,9 @@ pub struct Event {
     pub inspection: Option<Inspection>,
     pub plan: Option<MemoryPlan>,
     pub perplexity: Option<PerplexityScore>,
+    pub trace: Option<TraceInfo>,
+    pub simulation: Option<Simulation>,
+    pub stream: Option<StreamReport>,
     /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
     pub arrays: Option<Vec<Vec<u32>>>,
     pub failure: Option<Failure>,
@@ -153,10 +165,15 @@ pub struct MemoryPlan {
     pub explanation: String,
     /// Bytes that the whole must fit in, where there is such a limit.
     pub budget_bytes: Option<i64>,
-    /// Bytes of what every token needs.
+    /// Where the weights are that every token needs: `resident`, in memory, or `ring`, two layers' at a time.
+    pub dense: String,
+    /// Bytes of those weights that are in memory at once.
     pub dense_bytes: i64,
-    /// Bytes for experts: all of them, or the cache with its staging and spare buffers.
+    /// Bytes for experts: all of them, or the cache and its staging buffers.
     pub expert_bytes: i64,
+    /// Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
+    /// predicted peak.
+    pub spare_bytes: i64,
     /// Experts that are in memory at once.
     pub cached_experts: i64,
     /// Experts of all layers.
@@ -165,13 +182,15 @@ pub struct MemoryPlan {
     pub cached_share: f64,
     /// Tokens that prompt and answer may have together.
     pub context_length: i64,
+    /// Tokens that are computed at once, at most.
+    pub batch_tokens: i64,
     /// Bytes of the keys and values of a full context.
     pub kv_bytes: i64,
     /// Bytes of the buffers of a pass.
     pub buffer_bytes: i64,
     /// Bytes for the process itself: what it holds already, and what it grows by.
     pub process_bytes: i64,
-    /// Peak of the process's memory with a full context: the sum of the bytes above but the budget's.
+    /// Peak of the process's memory with a full context: the sum of the bytes above but the budget's and the spare ones.
     pub predicted_peak_bytes: i64,
 }
 
@@ -182,7 +201,16 @@ pub struct ModelCounts {
     /// Tokens that went through the model, of prompts and of answers.
     pub tokens: i64,
     pub store: Option<StoreCounts>,
+    /// Bytes of dense weights read, and time that the computation waited for them; absent where they are in memory.
+    pub ring: Option<RingCounts>,
     pub substitutions: Option<Substitutions>,
+}
+
+/// What the ring of dense weights did.
+#[napi(object)]
+pub struct RingCounts {
+    pub read_bytes: i64,
+    pub wait_us: i64,
 }
 
 /// The store's counters, as the store has them.

@@ -1,8 +1,8 @@
 //! Where a model's bytes are and what it did so far, as JavaScript sees it.
 
-use super::shapes::{MemoryPlan, ModelCounts, StoreCounts, Substitutions};
+use super::shapes::{MemoryPlan, ModelCounts, RingCounts, StoreCounts, Substitutions};
 use crate::experts::StreamingReport;
-use crate::model::{self, Model, PlanReason};
+use crate::model::{self, Model, PlanReason, RingReport};
 use crate::routing;
 
 impl From<&Model> for ModelCounts {
@@ -11,6 +11,7 @@ impl From<&Model> for ModelCounts {
             plan: model.plan().into(),
             tokens: model.n_tokens() as i64,
             store: model.streaming_report().map(StoreCounts::from),
+            ring: model.ring_report().map(RingCounts::from),
             substitutions: model.substitutions().map(Substitutions::from),
         }
     }
@@ -29,17 +30,26 @@ impl From<&model::MemoryPlan> for MemoryPlan {
             reason: reason.to_owned(),
             explanation: plan.reason.text().to_owned(),
             budget_bytes: plan.budget_bytes.map(|bytes| bytes as i64),
+            dense: if plan.ring { "ring" } else { "resident" }.to_owned(),
             dense_bytes: plan.dense_bytes as i64,
             expert_bytes: plan.expert_bytes as i64,
+            spare_bytes: plan.spare_bytes as i64,
             cached_experts: plan.cached_experts as i64,
             n_experts: plan.n_experts as i64,
             cached_share: plan.cached_share(),
             context_length: plan.n_ctx as i64,
+            batch_tokens: plan.batch_tokens as i64,
             kv_bytes: plan.kv_bytes as i64,
             buffer_bytes: plan.buffer_bytes as i64,
             process_bytes: plan.process_bytes as i64,
             predicted_peak_bytes: plan.peak_bytes() as i64,
         }
+    }
+}
+
+impl From<RingReport> for RingCounts {
+    fn from(report: RingReport) -> Self {
+        Self { read_bytes: report.read_bytes as i64, wait_us: report.wait_us as i64 }
     }
 }
 

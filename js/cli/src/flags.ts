@@ -1,4 +1,5 @@
-import { readFile } from "node:fs/promises";
+import { access, constants, readFile, stat } from "node:fs/promises";
+import { dirname } from "node:path";
 import { type Command, InvalidArgumentError, Option } from "commander";
 
 /** Wrong use of a command that only shows after parsing. */
@@ -74,6 +75,10 @@ export function modelFlag(): Option {
   );
 }
 
+export function threadsFlag(): Option {
+  return flag("-t, --threads <n>", "compute threads; default: the physical cores").argParser(integer(1, 1024));
+}
+
 /** `--ctx`, of commands that keep a context, and its name in llama.cpp. */
 export function contextFlags(command: Command, description: string, least: number): Command {
   return command
@@ -101,6 +106,21 @@ export function fileError(error: unknown, path: string, failed: "FILE_READ" | "F
   const ours = isAbsent ? "FILE_NOT_FOUND" : failed;
   const what = isAbsent ? "there is no such file" : message;
   return Object.assign(new Error(`${path}: ${what}`, { cause: error }), { code: ours });
+}
+
+/** Fails where the file `path` could not be written, without making or changing it. */
+export async function checkWritable(path: string): Promise<void> {
+  try {
+    const found = await stat(path).catch(() => undefined);
+    if (found?.isDirectory()) throw new Error("this is a folder; give the name of a file");
+    const folder = dirname(path);
+    if (found === undefined && !(await stat(folder).catch(() => undefined))?.isDirectory()) {
+      throw new Error(`there is no folder ${folder}; make it first`);
+    }
+    await access(found === undefined ? folder : path, constants.W_OK);
+  } catch (error) {
+    throw fileError(error, path, "FILE_WRITE");
+  }
 }
 
 /** Without the one line end that editors and `echo` put at the end. */

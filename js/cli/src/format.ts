@@ -20,3 +20,11 @@ export function table(rows: [label: string, value: string][]): string {
   const width = Math.max(...rows.map(([label]) => label.length));
   return rows.map(([label, value]) => `${label.padEnd(width)}  ${value}\n`).join("");
 }
+
+/** Rows in columns: the first flush left, the others flush right. */
+export function columns(rows: string[][]): string {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const line = (row: string[]): string =>
+    row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0))).join("  ");
+  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
+}

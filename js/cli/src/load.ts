@@ -1,18 +1,25 @@
-import type { LoadOptions, Model } from "@clutor/core";
+import type { ExpectedText, LoadOptions, Model } from "@clutor/core";
 import type { Command, Option } from "commander";
-import { flag, integer, modelFlag } from "./flags.js";
-import { noteStreaming, type StreamingOptions, streamingFlags, streamingLoadOptions } from "./streaming.js";
+import { flag, modelFlag, threadsFlag } from "./flags.js";
+import {
+  noteStreaming,
+  type StreamingOptions,
+  smartFlag,
+  streamingFlags,
+  streamingLoadOptions,
+  warmStartFlag,
+} from "./streaming.js";
 import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
 export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
   command
     .addOption(modelFlag())
-    .addOption(flag("-t, --threads <n>", "compute threads; default: the physical cores").argParser(integer(1, 1024)))
+    .addOption(threadsFlag())
     .addOption(
       flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
     );
-  return streamingFlags(command);
+  return streamingFlags(command).addOption(smartFlag()).addOption(warmStartFlag());
 }
 
 /** `--stats`, of commands that compute. */
@@ -34,8 +41,11 @@ export async function modelPath(given: string | undefined): Promise<string> {
   return path;
 }
 
-/** The flags as the library takes them; a `ctx` of 0 stands for all that the model can. */
-export function loadOptions(options: ComputeOptions & { ctx?: number }): LoadOptions {
+/**
+ * The flags as the library takes them; a `ctx` of 0 stands for all that the model can. `expect` is what the
+ * command knows of the text that it will make.
+ */
+export function loadOptions(options: ComputeOptions & { ctx?: number }, expect?: ExpectedText): LoadOptions {
   const load: LoadOptions = {
     ...streamingLoadOptions(options),
     cacheType: options.cacheType,
@@ -43,6 +53,8 @@ export function loadOptions(options: ComputeOptions & { ctx?: number }): LoadOpt
   };
   if (options.threads !== undefined) load.threads = options.threads;
   if (options.ctx) load.contextLength = options.ctx;
+  // A context of 0 asks for all that the model can, so nothing shorter is to be planned.
+  if (options.ctx !== 0 && expect !== undefined) load.expect = expect;
   return load;
 }
 
@@ -56,10 +68,13 @@ export function noteContext(asked: number | undefined, contextLength: number): v
  * Loads the model that the flags name. Says so on stderr where its experts are streamed for want of memory, and, unless
  * `notesContext` is false, where its context is shorter than asked for.
  */
-export async function loadModel(options: ComputeOptions & { ctx?: number }, notesContext = true): Promise<Model> {
+export async function loadModel(
+  options: ComputeOptions & { ctx?: number },
+  { notesContext = true, expect }: { notesContext?: boolean; expect?: ExpectedText } = {},
+): Promise<Model> {
   const { Model } = await import("@clutor/core");
   // First, so that flags that exclude each other show before the note about the built-in model.
-  const load = loadOptions(options);
+  const load = loadOptions(options, expect);
   const model = await Model.load(await modelPath(options.model), load);
   noteStreaming(model.stats().plan);
   if (notesContext) noteContext(options.ctx, model.info.contextLength);

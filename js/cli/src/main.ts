@@ -4,7 +4,9 @@ import { inspectCommand } from "./commands/inspect.js";
 import { logitsCommand } from "./commands/logits.js";
 import { perplexityCommand } from "./commands/perplexity.js";
 import { planCommand } from "./commands/plan.js";
+import { streamCommand } from "./commands/stream.js";
 import { tokenizeCommand } from "./commands/tokenize.js";
+import { traceCommand } from "./commands/trace.js";
 import { UsageError } from "./flags.js";
 import { interrupt, writeError } from "./terminal.js";
 
@@ -48,6 +50,8 @@ function program(): Command {
   clutor.addCommand(tokenizeCommand());
   clutor.addCommand(logitsCommand());
   clutor.addCommand(perplexityCommand());
+  clutor.addCommand(traceCommand());
+  clutor.addCommand(streamCommand());
   for (const command of [clutor, ...clutor.commands]) {
     command.exitOverride().allowExcessArguments(false);
     // One line, written by `report`.

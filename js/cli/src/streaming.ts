@@ -1,12 +1,13 @@
 // What the commands that compute have in common about models larger than memory: flags, the plan, statistics.
 import type { CacheOptions, CachePolicy, LoadOptions, MemoryPlan, ModelStats, SmartRouteOptions } from "@clutor/core";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, type Option } from "commander";
 import { flag, integer, number, UsageError } from "./flags.js";
 import { bytes, percent } from "./format.js";
 import { note } from "./terminal.js";
 
 export interface StreamingOptions {
   memory?: string;
+  dense?: "auto" | "resident" | "ring";
   cacheMb?: number;
   policy?: string;
   window?: number;
@@ -27,6 +28,11 @@ export function streamingFlags(command: Command): Command {
         "--memory <size>",
         "memory for the whole process, such as 8G, 512M, 50%; experts that do not fit are streamed",
       ).argParser(size),
+    )
+    .addOption(
+      flag("--dense <where>", "weights that every token needs: in memory, two layers' at a time, or as memory allows")
+        .choices(["auto", "resident", "ring"])
+        .default("auto"),
     )
     .addOption(flag("--cache-mb <n>", "MiB for cached experts alone, which are streamed then").argParser(integer(0)))
     .addOption(
@@ -51,15 +57,24 @@ export function streamingFlags(command: Command): Command {
       flag("--os-cache <on|off>", "leave what is read in the system's page cache")
         .choices(["on", "off"])
         .default("off"),
-    )
-    .addOption(
-      flag("--smart <J,M,tau>", "prefer experts in memory: J always stay, M candidates, tau of logit").argParser(smart),
-    )
-    .addOption(
-      flag("--warm-start <on|off>", "remember in ~/.clutor/warm which experts were hot, and read those first next time")
-        .choices(["on", "off"])
-        .default("on"),
     );
+}
+
+/** `--smart`, of commands that route. */
+export function smartFlag(): Option {
+  return flag("--smart <J,M,tau>", "prefer experts in memory: J always stay, M candidates, tau of logit").argParser(
+    smart,
+  );
+}
+
+/** `--warm-start`, of commands that route: what they choose is worth remembering. */
+export function warmStartFlag(): Option {
+  return flag(
+    "--warm-start <on|off>",
+    "remember in ~/.clutor/warm which experts were hot, and read those first next time",
+  )
+    .choices(["on", "off"])
+    .default("on");
 }
 
 function size(text: string): string {
@@ -78,7 +93,7 @@ function smart(text: string): SmartRouteOptions {
 }
 
 /** The flags as the library takes them. */
-export function streamingLoadOptions(options: StreamingOptions): Pick<LoadOptions, "memory" | "cache"> {
+export function streamingLoadOptions(options: StreamingOptions): Pick<LoadOptions, "memory" | "dense" | "cache"> {
   if (options.memory !== undefined && options.cacheMb !== undefined) {
     throw new UsageError("--memory is for the whole process and --cache-mb for experts alone; give one of them");
   }
@@ -94,7 +109,10 @@ export function streamingLoadOptions(options: StreamingOptions): Pick<LoadOption
   if (options.osCache !== undefined) cache.osCache = options.osCache === "on";
   if (options.smart !== undefined) cache.smartRoute = options.smart;
   if (options.warmStart !== undefined) cache.warmStart = options.warmStart === "on";
-  return options.memory === undefined ? { cache } : { cache, memory: options.memory };
+  const load: Pick<LoadOptions, "memory" | "dense" | "cache"> = { cache };
+  if (options.memory !== undefined) load.memory = options.memory;
+  if (options.dense !== undefined) load.dense = options.dense;
+  return load;
 }
 
 /** One line on stderr where streaming was chosen without `--cache-mb`. */
@@ -133,13 +151,14 @@ export function between(before: ModelStats | undefined, after: ModelStats): Deco
 
 /** The part of a command's JSON object that is about memory. `store` is null where all experts are in memory. */
 export function statsJson(stats: ModelStats, decode?: DecodeStats): object {
-  const { plan, store, memory } = stats;
-  return { plan, store: store === undefined ? null : { ...store, ...(decode && { decode }) }, memory };
+  const { plan, store, ring, memory } = stats;
+  const json = { plan, store: store === undefined ? null : { ...store, ...(decode && { decode }) }, memory };
+  return ring === undefined ? json : { ...json, ring };
 }
 
 /** A block on stderr. */
 export function printStats(stats: ModelStats, decode?: DecodeStats): void {
-  const { plan, store, memory } = stats;
+  const { plan, store, ring, memory } = stats;
   const { cachedExperts, nExperts } = plan;
   if (store === undefined) {
     note(`experts: all in memory, since ${plan.explanation}`);
@@ -177,5 +196,11 @@ export function printStats(stats: ModelStats, decode?: DecodeStats): void {
       );
     }
   }
-  note(`memory: peak ${bytes(memory.peakRssBytes)}, predicted ${bytes(plan.predictedPeakBytes)} with a full context`);
+  if (ring !== undefined) {
+    note(
+      `dense weights: two layers' in memory at a time; read ${bytes(ring.bytesRead)}, ${bytes(ring.bytesPerToken)} a token, ` +
+        `waited ${ring.waitMs.toFixed(1)} ms`,
+    );
+  }
+  note(`memory: peak ${bytes(memory.peakRssBytes)}, predicted ${bytes(memory.predictedPeakBytes)} with a full context`);
 }

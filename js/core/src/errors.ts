@@ -7,6 +7,7 @@ export type ErrorCode =
   | "FILE_CHANGED"
   | "FILE_NOT_FOUND"
   | "FILE_READ"
+  | "FILE_WRITE"
   | "INTERNAL"
   | "INVALID_FILE"
   | "INVALID_OPTION"

@@ -4,7 +4,7 @@ export { ClutorError, type ErrorCode } from "./errors.js";
 export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
 export { type Inspection, inspect, kernels } from "./inspect.js";
 export type { Progress } from "./link.js";
-export type { CacheOptions, CachePolicy, LoadOptions, SmartRouteOptions } from "./load-options.js";
+export type { CacheOptions, CachePolicy, ExpectedText, LoadOptions, SmartRouteOptions } from "./load-options.js";
 export {
   type GenerateOptions,
   type Logits,
@@ -16,6 +16,22 @@ export {
   type Tensor,
 } from "./model.js";
 export type { Size } from "./sizes.js";
-export type { MemoryPlan, ModelStats, PlanReason, StoreStats } from "./stats.js";
+export type { MemoryPlan, ModelStats, PlanReason, RingStats, StoreStats } from "./stats.js";
+export {
+  type StreamBenchmark,
+  type StreamBenchmarkOptions,
+  type StreamBurst,
+  type StreamRouting,
+  type StreamWindow,
+  streamBenchmark,
+} from "./stream-benchmark.js";
 export { type DetokenizeOptions, type TokenizeOptions, Tokenizer } from "./tokenizer.js";
+export {
+  convertTrace,
+  inspectTrace,
+  type SimulateOptions,
+  type Simulation,
+  simulateTrace,
+  type TraceInfo,
+} from "./traces.js";
 export { version } from "./version.js";

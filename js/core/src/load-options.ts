@@ -25,6 +25,11 @@ export interface LoadOptions {
    * where memory allows it; with streamed experts the default is at most 4096.
    */
   contextLength?: number | undefined;
+  /**
+   * What will be asked of the model, where that is known. While experts are streamed the default of `contextLength` is no
+   * more than this, and buffers are no larger, so that memory serves as cache instead. A longer text ends early.
+   */
+  expect?: ExpectedText | undefined;
   /** Numbers in the cache of keys and values: `f16` takes half the memory, `f32` is exact. Default: `f16`. */
   cacheType?: "f16" | "f32" | undefined;
   /**
@@ -33,6 +38,12 @@ export interface LoadOptions {
    * which names that. Default: what the system and control groups allow.
    */
   memory?: Size | undefined;
+  /**
+   * Where the weights are that every token needs, while experts are streamed: in memory (`resident`), or two layers' at a
+   * time, read anew for every token (`ring`), which is slower and needs little memory. Default: `auto`, which is
+   * `resident` unless the memory cannot hold them. The text is the same.
+   */
+  dense?: "auto" | "resident" | "ring" | undefined;
   /** How experts are streamed, if they are. Nothing here changes the text but `smartRoute`. */
   cache?: CacheOptions | undefined;
   /** Told how many bytes of the file are read. If it throws, loading stops with that error. */
@@ -50,6 +61,13 @@ export type CachePolicy =
   | "decayed-lfu"
   | "layer-aware"
   | `${"w-tinylfu" | "decayed-lfu" | "layer-aware"}:${number}`;
+
+export interface ExpectedText {
+  /** Tokens of the longest prompt. No text has more tokens than bytes. */
+  promptTokens: number;
+  /** Most tokens that are made after it. Default: not known. */
+  maxTokens?: number | undefined;
+}
 
 export interface CacheOptions {
   /**
@@ -97,11 +115,15 @@ export interface SmartRouteOptions {
   tau: number;
 }
 
+const expectOptions = { promptTokens: integer(1, 0xffff_ffff), maxTokens: integer(0, 0xffff_ffff) };
+
 const loadOptions = {
   threads: integer(1, 1024),
   contextLength: integer(1, 0xffff_ffff),
+  expect: () => undefined,
   cacheType: oneOf("f16", "f32"),
   memory: size,
+  dense: oneOf("auto", "resident", "ring"),
   // Its own names are checked after this.
   cache: () => undefined,
   onProgress: callback,
@@ -133,7 +155,7 @@ export function checkLoadOptions(
   options: LoadOptions | undefined,
 ): { native: Native.LoadOptions; watch: Watch } {
   const checked = checkOptions(where, options, loadOptions);
-  const { threads, contextLength, cacheType = "f16", memory, onProgress, signal } = checked;
+  const { threads, contextLength, cacheType = "f16", memory, dense, onProgress, signal } = checked;
   const cache = checkOptions(`${where}: cache`, checked.cache, cacheOptions);
   if (memory !== undefined && cache.size !== undefined) {
     throw invalid(
@@ -145,6 +167,8 @@ export function checkLoadOptions(
   const native = withGiven(plain, {
     threads,
     contextLength,
+    ...expected(where, checked.expect),
+    dense,
     kernels: kernels === "" ? undefined : kernels,
     memoryBytes: memory === undefined ? undefined : bytesOf(memory),
     cacheBytes: cache.size === undefined ? undefined : bytesOf(cache.size),
@@ -184,6 +208,14 @@ function smartRouteOf(where: string, route: SmartRouteOptions | undefined): Smar
       throw invalid(`${name}: \`${field}\` is missing; keep, candidates and tau are needed`);
   }
   return checked;
+}
+
+/** The longest prompt and text of which one can be sure; a context is never full before its last token is made. */
+function expected(where: string, expect: ExpectedText | undefined): Partial<Native.LoadOptions> {
+  const { promptTokens, maxTokens } = checkOptions(`${where}: expect`, expect, expectOptions);
+  if (promptTokens === undefined) return {};
+  const longest = maxTokens === undefined ? undefined : Math.min(promptTokens + maxTokens + 1, 0xffff_ffff);
+  return { longestPrompt: promptTokens, ...(longest && { longestText: longest }) };
 }
 
 /** `options` with those of `more` that are given. */

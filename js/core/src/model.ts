@@ -12,6 +12,7 @@ import {
   f32Max,
   integer,
   number,
+  path,
   signal,
   stopStrings,
 } from "./options.js";
@@ -44,6 +45,12 @@ export interface GenerateOptions {
   ignoreEos?: boolean | undefined;
   /** Control tokens written in the prompt become their ids. Default: false, they are text. */
   special?: boolean | undefined;
+  /**
+   * File to record the routing of every token in, prompt and text: binary with the routers' scores, or CSV with the
+   * experts chosen where its name ends in `.csv` (`docs/traces.md`). Overwritten if it exists. The prompt is computed
+   * whole then, also where the cache holds its beginning. A write that fails ends the generation (`FILE_WRITE`).
+   */
+  trace?: string | URL | undefined;
   /** Stops the generation, which then rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
@@ -106,6 +113,7 @@ const generateOptions = {
   stop: stopStrings,
   ignoreEos: boolean,
   special: boolean,
+  trace: path,
   signal,
 };
 
@@ -197,8 +205,8 @@ export class Model extends Vocabulary {
 
 /** llama.cpp's defaults. */
 function withDefaults(options: GenerateOptions): Native.GenerateOptions {
-  const { stop = [], repeatLastN = 64 } = options;
-  return {
+  const { stop = [], repeatLastN = 64, trace } = options;
+  const native: Native.GenerateOptions = {
     maxTokens: options.maxTokens ?? u32,
     temperature: options.temperature ?? 0.8,
     topK: options.topK ?? 40,
@@ -211,4 +219,5 @@ function withDefaults(options: GenerateOptions): Native.GenerateOptions {
     ignoreEos: options.ignoreEos ?? false,
     special: options.special ?? false,
   };
+  return trace === undefined ? native : { ...native, trace: checkPath("generate", trace, "the trace") };
 }

@@ -73,6 +73,10 @@ export const oneOf =
 
 export const text: Check = (value) => (typeof value === "string" && value !== "" ? undefined : "a text");
 
+/** A path, or a `file:` URL; `checkPath` says more. */
+export const path: Check = (value) =>
+  value instanceof URL || (typeof value === "string" && value !== "") ? undefined : "the path of a file";
+
 export const callback: Check = (value) => (typeof value === "function" ? undefined : "a function");
 
 export const signal: Check = (value) => (value instanceof AbortSignal ? undefined : "an AbortSignal");
@@ -85,13 +89,13 @@ export const stopStrings: Check = (value) => {
 };
 
 /** A path of the file system from a path or a `file:` URL. */
-export function checkPath(where: string, path: unknown): string {
+export function checkPath(where: string, path: unknown, what = "a .gguf file"): string {
   if (path instanceof URL) {
     if (path.protocol !== "file:") throw invalid(`${where}: the URL must start with file:, not ${path.protocol}`);
     return fileURLToPath(path);
   }
   if (typeof path !== "string" || path.length === 0) {
-    throw invalid(`${where}: the path of a .gguf file is needed, not ${show(path)}`);
+    throw invalid(`${where}: the path of ${what} is needed, not ${show(path)}`);
   }
   if (path.includes("\0")) throw invalid(`${where}: the path holds a zero byte`);
   return path;

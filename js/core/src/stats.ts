@@ -1,7 +1,7 @@
 import type * as Native from "../../../index.js";
 
 /** Where a model's bytes go. Experts are streamed, or all in memory; `reason` says what decided. */
-export type MemoryPlan = Readonly<Native.MemoryPlan & { reason: PlanReason }>;
+export type MemoryPlan = Readonly<Native.MemoryPlan & { reason: PlanReason; dense: "resident" | "ring" }>;
 
 /**
  * Everything fits in the `memory` given (`fits-budget`) or in what the system allows (`fits-memory`); it does not
@@ -18,11 +18,25 @@ export interface ModelStats {
     rssBytes: number;
     /** The most it had. */
     peakRssBytes: number;
+    /** The most that was predicted at the load, with a full context: `plan.predictedPeakBytes`. */
+    predictedPeakBytes: number;
   };
   /** Tokens that went through the model, of prompts and answers. */
   tokens: number;
   /** Absent where all experts are in memory. */
   store?: StoreStats;
+  /** Dense weights that were read anew; absent where they are in memory. */
+  ring?: RingStats;
+}
+
+/** What reading dense weights anew took. */
+export interface RingStats {
+  /** Bytes read. */
+  bytesRead: number;
+  /** `bytesRead` for each token. */
+  bytesPerToken: number;
+  /** Milliseconds in which the computation waited for them. */
+  waitMs: number;
 }
 
 /** What streaming did. A request is for one expert of one layer, for all tokens of a pass at once. */
@@ -100,14 +114,19 @@ export interface StoreStats {
 
 /** Statistics from the engine's counts. */
 export function statsOf(counts: Native.ModelCounts): ModelStats {
-  const { plan, tokens, store, substitutions } = counts;
+  const { plan, tokens, store, ring, substitutions } = counts;
   const stats: ModelStats = {
     plan: plan as MemoryPlan,
     // Node gives the peak in KiB.
-    memory: { rssBytes: process.memoryUsage.rss(), peakRssBytes: process.resourceUsage().maxRSS * 1024 },
+    memory: {
+      rssBytes: process.memoryUsage.rss(),
+      peakRssBytes: process.resourceUsage().maxRSS * 1024,
+      predictedPeakBytes: plan.predictedPeakBytes,
+    },
     tokens,
   };
   if (store !== undefined) stats.store = storeStats(store, tokens);
+  if (ring !== undefined) stats.ring = ringStats(ring, tokens);
   if (stats.store !== undefined && substitutions !== undefined) {
     const { slots, substituted } = substitutions;
     stats.store.substitutions = { ...substitutions, share: ratio(substituted, slots) };
@@ -115,7 +134,11 @@ export function statsOf(counts: Native.ModelCounts): ModelStats {
   return stats;
 }
 
-function storeStats(store: Native.StoreCounts, tokens: number): StoreStats {
+export function ringStats({ readBytes, waitUs }: Native.RingCounts, tokens: number): RingStats {
+  return { bytesRead: readBytes, bytesPerToken: ratio(readBytes, tokens), waitMs: waitUs / 1000 };
+}
+
+export function storeStats(store: Native.StoreCounts, tokens: number): StoreStats {
   const { accesses, hits, stagingHits, misses, bypasses, evictions, admissionRejects } = store;
   const { demandBytes, prefetchBytes, warmBytes, failedReads, predicted, confirmed } = store;
   const bytesRead = demandBytes + prefetchBytes + warmBytes;
@@ -150,6 +173,6 @@ function storeStats(store: Native.StoreCounts, tokens: number): StoreStats {
   };
 }
 
-function ratio(part: number, whole: number): number {
+export function ratio(part: number, whole: number): number {
   return whole > 0 ? part / whole : 0;
 }

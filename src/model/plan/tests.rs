@@ -76,6 +76,7 @@ fn planned(options: &LoadOptions, memory_mib: Option<(u64, u64)>) -> Result<Memo
         layout: &layout,
         experts: &experts,
         vocab_size: 102_400,
+        ring_bytes: 2 * MIB,
         options,
         memory,
         process_bytes: 20 * MIB,
@@ -102,7 +103,7 @@ fn what_does_not_fit_is_streamed_with_the_largest_cache_that_stays_within() {
     let plan = planned(&given(600), Some((64_000, 60_000))).unwrap();
     assert_eq!((plan.streaming, plan.reason), (true, PlanReason::TooLarge));
     assert!(plan.peak_bytes() <= 600 * MIB);
-    assert!(plan.peak_bytes() + EXPERT + MIB > 600 * MIB, "another expert would have fitted: {plan:?}");
+    assert!(plan.most_bytes() + EXPERT + MIB > 600 * MIB, "another expert would have fitted: {plan:?}");
     // 800 MiB: four fifths are 640.
     let plan = planned(&LoadOptions::default(), Some((800, 790))).unwrap();
     assert!(plan.streaming && plan.peak_bytes() <= 640 * MIB);
@@ -143,4 +144,47 @@ fn a_longer_context_and_wider_cache_type_cost_what_they_say() {
     assert_eq!(of(1024, CacheType::F16).kv_bytes, 1024 * 1024);
     assert_eq!(of(1024, CacheType::F32).kv_bytes, 2 * 1024 * 1024);
     assert_eq!(of(1 << 30, CacheType::F16).n_ctx, 8192);
+}
+
+fn dense(place: DensePlace, mib: u64) -> LoadOptions {
+    LoadOptions { dense: place, ..given(mib) }
+}
+
+#[test]
+fn dense_weights_go_to_the_ring_where_memory_cannot_hold_them_and_only_there() {
+    // Dense weights are 100 MiB, in the ring 2; the smallest cache, staging and spare buffers are 8 experts.
+    let enough = planned(&given(600), None).unwrap();
+    assert!(!enough.ring && enough.dense_bytes == 100 * MIB);
+    let little = planned(&given(500), None).unwrap();
+    assert!(little.ring && little.dense_bytes == 2 * MIB && little.most_bytes() <= 500 * MIB);
+    assert!(planned(&dense(DensePlace::Ring, 600), None).unwrap().ring);
+    let error = planned(&dense(DensePlace::Resident, 500), None).unwrap_err().to_string();
+    assert!(error.contains("keep dense weights in the ring"), "{error}");
+    let error = planned(&dense(DensePlace::Ring, 64_000), None).unwrap_err();
+    assert!(matches!(error, ModelError::RingWithoutStreaming));
+}
+
+#[test]
+fn a_text_whose_length_is_known_leaves_memory_to_the_cache() {
+    let of = |longest_text, n_ctx| planned(&LoadOptions { longest_text, n_ctx, ..given(700) }, None).unwrap();
+    let (unknown, short, asked) = (of(None, None), of(Some(60), None), of(Some(60), Some(2048)));
+    assert_eq!((unknown.n_ctx, short.n_ctx, asked.n_ctx), (4096, 60, 2048));
+    assert!(short.kv_bytes + short.buffer_bytes < unknown.kv_bytes + unknown.buffer_bytes);
+    assert!(short.cached_experts >= unknown.cached_experts);
+    assert_eq!(of(Some(100_000), None).n_ctx, 4096);
+}
+
+#[test]
+fn keys_and_values_of_the_default_context_leave_most_of_a_small_budget_to_the_cache() {
+    let options = LoadOptions { cache_type: CacheType::F32, ..given(500) };
+    let plan = planned(&options, None).unwrap();
+    assert!(plan.n_ctx >= 512 && plan.kv_bytes <= 500 * MIB / 8, "{plan:?}");
+}
+
+#[test]
+fn buffers_that_are_seldom_needed_are_in_the_budget_and_not_in_the_peak() {
+    let plan = planned(&given(600), None).unwrap();
+    assert_eq!(plan.spare_bytes, 4 * plan.slots.unwrap().slot_bytes as u64);
+    assert_eq!(plan.most_bytes(), plan.peak_bytes() + plan.spare_bytes);
+    assert!(plan.most_bytes() <= 600 * MIB);
 }

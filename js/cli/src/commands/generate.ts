@@ -1,7 +1,8 @@
-import type { GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
+import type { ExpectedText, GenerateOptions, GenerationResult, Model, ModelStats } from "@clutor/core";
 import { Command } from "commander";
 import {
   alias,
+  checkWritable,
   contextFlags,
   exclusive,
   f32Max,
@@ -31,6 +32,7 @@ interface Options extends ComputeOptions {
   stop?: string[];
   ignoreEos?: boolean;
   special?: boolean;
+  trace?: string;
   stats?: boolean;
   json?: boolean;
   prompt?: string;
@@ -65,6 +67,12 @@ export function generateCommand(): Command {
     .addOption(flag("--stop <text>", "text that ends the generation; may be given more than once").argParser(collect))
     .addOption(flag("--ignore-eos", "go on after the model's end token"))
     .addOption(flag("--special", "control tokens in the prompt, such as <|im_start|>, become their ids"))
+    .addOption(
+      flag(
+        "--trace <file>",
+        "record the routing of every token: binary, or CSV of the choices where the name ends in .csv; overwritten",
+      ).argParser(nonEmpty("A file")),
+    )
     .addOption(statsFlag())
     .addOption(
       flag("--json", "one JSON object instead of the text, with the memory `plan` and the `store` of experts"),
@@ -80,7 +88,9 @@ function collect(text: string, earlier: string[] = []): string[] {
 async function generate(argument: string | undefined, _: Options, command: Command): Promise<void> {
   const options = exclusive<Options>(command, ["prompt", "file"], argument);
   const prompt = await findPrompt(argument, options);
-  const model = await loadModel(options);
+  // Before loading, which may take a while.
+  if (options.trace !== undefined) await checkWritable(options.trace);
+  const model = await loadModel(options, { expect: expected(prompt, options) });
   try {
     const { result, atFirstPiece } = await make(model, prompt, options);
     const stats = model.stats();
@@ -96,6 +106,14 @@ async function generate(argument: string | undefined, _: Options, command: Comma
   } finally {
     await model.dispose();
   }
+}
+
+/** What is known of the text before the model is there. */
+function expected(prompt: string, { tokens }: Options): ExpectedText {
+  // A token is a byte at least. Some models' tokenizers normalize first, which lengthens a few characters, and one token
+  // may begin the text.
+  const promptTokens = Math.max(Buffer.byteLength(prompt), Buffer.byteLength(prompt.normalize("NFC"))) + 1;
+  return tokens === undefined || tokens < 0 ? { promptTokens } : { promptTokens, maxTokens: tokens };
 }
 
 async function findPrompt(argument: string | undefined, options: Options): Promise<string> {
@@ -141,6 +159,7 @@ function generateOptions(options: Options): GenerateOptions {
     special: options.special ?? false,
     signal: interrupt.signal,
   };
+  if (options.trace !== undefined) made.trace = options.trace;
   if (options.tokens !== undefined && options.tokens >= 0) made.maxTokens = options.tokens;
   if (options.seed !== undefined && options.seed >= 0) made.seed = options.seed;
   return made;

@@ -31,7 +31,7 @@ async function perplexity(options: Options): Promise<void> {
   const text = await readText(options.file);
   const { ctx = 512 } = options;
   // Without the note about a context that is too long: it would be an error of `perplexity`, or make no difference.
-  const model = await loadModel({ ...options, ctx }, false);
+  const model = await loadModel({ ...options, ctx }, { notesContext: false });
   try {
     const score = await model.perplexity(text, {
       window: options.ctx ?? Math.min(ctx, model.info.contextLength),

@@ -33,13 +33,17 @@ function describe(plan: MemoryPlan): string {
   const rows: [string, string][] = [
     ["experts", `${plan.streaming ? "streamed" : "all in memory"}: ${plan.explanation}`],
     ["at once", `${cachedExperts} of ${nExperts} experts (${percent(plan.cachedShare)})`],
-    ["dense weights", bytes(plan.denseBytes)],
+    [
+      "dense weights",
+      plan.dense === "ring" ? `${bytes(plan.denseBytes)}, two layers' at a time` : bytes(plan.denseBytes),
+    ],
     [plan.streaming ? "expert cache" : "expert weights", bytes(plan.expertBytes)],
     ["keys and values", `${bytes(plan.kvBytes)} for ${plan.contextLength} tokens`],
     ["buffers", bytes(plan.bufferBytes)],
     ["the process", bytes(plan.processBytes)],
     ["peak", bytes(plan.predictedPeakBytes)],
   ];
+  if (plan.spareBytes > 0) rows.push(["spare buffers", `${bytes(plan.spareBytes)}, seldom needed, on top`]);
   if (plan.budgetBytes !== undefined) rows.push(["may use", bytes(plan.budgetBytes)]);
   return table(rows);
 }

@@ -1,4 +1,4 @@
-//! Reads recorded choices of experts, as CSV.
+//! The CSV format: choices of experts, a row each.
 //!
 //! A trace has comment lines, a header, and one row for each chosen expert, in the order of the choices:
 //!
@@ -11,97 +11,118 @@
 //! `layer`, `expert` and one of `token` and `step` are needed, others are skipped. Comments may give the numbers of
 //! layers and experts (else the highest ids do) and of prompt tokens; or a column `phase` is 0 for prompt tokens, as in
 //! the traces (`# route_trace v1`) of Helldez/BigMoeOnEdge. Rows of the prompt come first.
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
+use super::{ContentError, Header, MAX_CHOICES, MAX_KEYS};
+use crate::routing::{Choice, RoutingRule};
 use crate::store::policy::{Trace, Visit};
+use std::io::{BufRead, Read, Write};
 
-/// Most experts of all layers that a trace may have: a hundred times the largest known model's.
-const MAX_KEYS: usize = 1 << 22;
-
-/// Why a text is not a trace.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TraceError {
-    /// The header lacks a column, or there is no header.
-    #[error("line {line}: the header has no column `{column}`; expected token,layer,rank,expert,weight")]
-    NoColumn {
-        /// Line number from 1.
-        line: usize,
-        /// What was looked for.
-        column: &'static str,
-    },
-    /// A field is absent or no number.
-    #[error("line {line}: `{column}` is `{found}`, expected a whole number")]
-    NotANumber {
-        /// Line number from 1.
-        line: usize,
-        /// Column of the field.
-        column: &'static str,
-        /// What is there.
-        found: String,
-    },
-    /// An id is not below the number that a comment gives.
-    #[error("line {line}: {column} {found} does not exist, the comments name {n} of them, counted from 0")]
-    OutOfRange {
-        /// Line number from 1.
-        line: usize,
-        /// `layer` or `expert`.
-        column: &'static str,
-        /// The id.
-        found: u32,
-        /// What the comments say.
-        n: u32,
-    },
-    /// Layers times experts is too much to be true.
-    #[error("{n_layers} layers of {n_experts} experts are more than the {MAX_KEYS} experts that a trace may have")]
-    TooLarge {
-        /// Layers.
-        n_layers: u64,
-        /// Experts of a layer.
-        n_experts: u64,
-    },
-    /// There are no rows.
-    #[error("the trace has no choices; expected rows below the header")]
-    Empty,
-}
+/// Longest line that is read; a row of a trace has less than a hundred bytes, a comment may name a file.
+const MAX_LINE_BYTES: usize = 1 << 16;
 
 /// Reads a trace from CSV.
 ///
 /// # Errors
-/// See [`TraceError`].
-pub fn parse(text: &str) -> Result<Trace, TraceError> {
-    let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+/// See [`ContentError`].
+pub fn parse(text: &str) -> Result<Trace, ContentError> {
+    read(text.as_bytes())
+}
+
+/// Reads a trace from CSV, line by line.
+pub(super) fn read(input: impl BufRead) -> Result<Trace, ContentError> {
+    let mut lines = Lines { input, line: Vec::new(), number: 0 };
     let mut stated = Stated::default();
     let columns = loop {
-        let (line, number) = lines.next().ok_or(TraceError::NoColumn { line: 1, column: "layer" })?;
+        let (line, number) = lines.next()?.ok_or(ContentError::NoColumn { line: 1, column: "layer" })?;
         match line.strip_prefix('#') {
             Some(comment) => stated.read(comment, number)?,
             None => break Columns::find(line, number)?,
         }
     };
     let mut rows = Vec::new();
-    for (line, number) in lines.filter(|(line, _)| !line.starts_with('#')) {
+    while let Some((line, number)) = lines.next()? {
+        if line.starts_with('#') {
+            continue;
+        }
         let row = columns.read(line, number)?;
         for (column, found, n) in [("layer", row.layer, stated.n_layers), ("expert", row.expert, stated.n_experts)] {
             if let Some(n) = n.filter(|n| found >= *n) {
-                return Err(TraceError::OutOfRange { line: number, column, found, n });
+                return Err(ContentError::OutOfRange { line: number, column, found, n });
             }
+        }
+        if rows.len() >= MAX_CHOICES {
+            return Err(ContentError::TooLong);
         }
         rows.push(row);
     }
     assemble(&rows, &stated)
 }
 
-fn assemble(rows: &[Row], stated: &Stated) -> Result<Trace, TraceError> {
+/// Lines that are not blank, with their numbers.
+struct Lines<R> {
+    input: R,
+    line: Vec<u8>,
+    number: usize,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn next(&mut self) -> Result<Option<(&str, usize)>, ContentError> {
+        let not_text = |line| ContentError::NotText { line, most: MAX_LINE_BYTES };
+        loop {
+            self.line.clear();
+            self.number = self.number.saturating_add(1);
+            // One more than may be, so that a line that is too long shows.
+            let most = MAX_LINE_BYTES.saturating_add(1) as u64;
+            match self.input.by_ref().take(most).read_until(b'\n', &mut self.line)? {
+                0 => return Ok(None),
+                n if n > MAX_LINE_BYTES => return Err(not_text(self.number)),
+                _ if self.line.trim_ascii().is_empty() => {}
+                _ => break,
+            }
+        }
+        match std::str::from_utf8(&self.line) {
+            Ok(line) => Ok(Some((line.trim_end(), self.number))),
+            Err(_) => Err(not_text(self.number)),
+        }
+    }
+}
+
+/// Writes the comments and names of columns that come first.
+pub(super) fn write_header(header: &Header, out: &mut Vec<u8>) {
+    let Header { n_layers, n_experts, rule: RoutingRule { n_used, .. }, n_prompt } = header;
+    let text = format!(
+        "# n_layer={n_layers} n_expert={n_experts} n_expert_used={n_used} n_prompt={n_prompt}\n\
+         token,layer,rank,expert,weight\n"
+    );
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Writes the rows of a token with its `choices`, `[n_layers, n_used]`. Weights are read back as they were, to the bit.
+pub(super) fn write_token(
+    token: usize,
+    choices: &[Choice],
+    n_used: usize,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    for (layer, choices) in choices.chunks_exact(n_used).enumerate() {
+        for (rank, Choice { expert, weight }) in choices.iter().enumerate() {
+            writeln!(out, "{token},{layer},{rank},{expert},{weight}")?;
+        }
+    }
+    Ok(())
+}
+
+fn assemble(rows: &[Row], stated: &Stated) -> Result<Trace, ContentError> {
     let count = |stated: Option<u32>, highest: Option<u32>| {
-        stated.map(u64::from).or(highest.map(|id| u64::from(id).saturating_add(1))).ok_or(TraceError::Empty)
+        stated.map(u64::from).or(highest.map(|id| u64::from(id).saturating_add(1))).ok_or(ContentError::Empty)
     };
     let n_layers = count(stated.n_layers, rows.iter().map(|row| row.layer).max())?;
     let n_experts = count(stated.n_experts, rows.iter().map(|row| row.expert).max())?;
     if rows.is_empty() {
-        return Err(TraceError::Empty);
+        return Err(ContentError::Empty);
     }
     if n_layers.saturating_mul(n_experts) > MAX_KEYS as u64 {
-        return Err(TraceError::TooLarge { n_layers, n_experts });
+        return Err(ContentError::TooLarge { n_layers, n_experts });
     }
     let is_prompt = |row: &&Row| match row.phase {
         Some(phase) => phase == 0,
@@ -134,7 +155,7 @@ struct Stated {
 }
 
 impl Stated {
-    fn read(&mut self, comment: &str, line: usize) -> Result<(), TraceError> {
+    fn read(&mut self, comment: &str, line: usize) -> Result<(), ContentError> {
         for (name, value) in comment.split_whitespace().filter_map(|word| word.split_once('=')) {
             let (column, place) = match name {
                 "n_layer" => ("n_layer", &mut self.n_layers),
@@ -164,10 +185,10 @@ struct Columns {
 }
 
 impl Columns {
-    fn find(header: &str, line: usize) -> Result<Self, TraceError> {
+    fn find(header: &str, line: usize) -> Result<Self, ContentError> {
         let names: Vec<&str> = header.split(',').map(str::trim).collect();
         let find = |name: &str| names.iter().position(|found| *found == name);
-        let need = |found: Option<usize>, column| found.ok_or(TraceError::NoColumn { line, column });
+        let need = |found: Option<usize>, column| found.ok_or(ContentError::NoColumn { line, column });
         Ok(Self {
             token: need(find("token").or_else(|| find("step")), "token")?,
             layer: need(find("layer"), "layer")?,
@@ -176,7 +197,7 @@ impl Columns {
         })
     }
 
-    fn read(&self, row: &str, line: usize) -> Result<Row, TraceError> {
+    fn read(&self, row: &str, line: usize) -> Result<Row, ContentError> {
         let fields: Vec<&str> = row.split(',').collect();
         let field = |at: usize, column| number(fields.get(at).copied().unwrap_or_default(), line, column);
         Ok(Row {
@@ -188,8 +209,8 @@ impl Columns {
     }
 }
 
-fn number(text: &str, line: usize, column: &'static str) -> Result<u32, TraceError> {
-    text.trim().parse().map_err(|_| TraceError::NotANumber { line, column, found: text.to_owned() })
+fn number(text: &str, line: usize, column: &'static str) -> Result<u32, ContentError> {
+    text.trim().parse().map_err(|_| ContentError::NotANumber { line, column, found: text.to_owned() })
 }
 
 #[cfg(test)]
@@ -237,7 +258,7 @@ mod tests {
             ("", "line 1: the header has no column `layer`; expected token,layer,rank,expert,weight"),
             ("token,layer\n", "line 1: the header has no column `expert`; expected token,layer,rank,expert,weight"),
             ("layer,expert\n", "line 1: the header has no column `token`; expected token,layer,rank,expert,weight"),
-            ("token,layer,expert\n", "the trace has no choices; expected rows below the header"),
+            ("token,layer,expert\n", "the trace holds no choices; expected at least one whole token"),
             ("token,layer,expert\n0,0\n", "line 2: `expert` is ``, expected a whole number"),
             ("token,layer,expert\n0,-1,2\n", "line 2: `layer` is `-1`, expected a whole number"),
             ("# n_layer=x\n", "line 1: `n_layer` is `x`, expected a whole number"),
