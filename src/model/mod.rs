@@ -114,17 +114,17 @@ impl Model {
         self.experts.report()
     }
 
-    /// How good predictions of each layer's experts were so far; nothing where all experts are in memory.
-    pub fn predictions(&self) -> Vec<PredictionCounts> {
-        self.experts.predictions()
-    }
-
     /// What the ring of dense weights did so far; `None` where they are in memory.
     pub fn ring_report(&self) -> Option<RingReport> {
         match &self.dense {
             dense::Dense::Ring(ring) => Some(ring.report()),
             dense::Dense::Mapped(_) | dense::Dense::Owned(_) => None,
         }
+    }
+
+    /// How good predictions of each layer's experts were so far; nothing where all experts are in memory.
+    pub fn predictions(&self) -> Vec<PredictionCounts> {
+        self.experts.predictions()
     }
 
     /// What SMART-ROUTE gave away so far; `None` where it is off.

@@ -60,14 +60,7 @@ export function streamingFlags(command: Command): Command {
     );
 }
 
-/** `--smart`, of commands that route. */
-export function smartFlag(): Option {
-  return flag("--smart <J,M,tau>", "prefer experts in memory: J always stay, M candidates, tau of logit").argParser(
-    smart,
-  );
-}
-
-/** `--warm-start`, of commands that route: what they choose is worth remembering. */
+/** `--warm-start`, of commands that route. */
 export function warmStartFlag(): Option {
   return flag(
     "--warm-start <on|off>",
@@ -75,6 +68,13 @@ export function warmStartFlag(): Option {
   )
     .choices(["on", "off"])
     .default("on");
+}
+
+/** `--smart`, of commands that route. */
+export function smartFlag(): Option {
+  return flag("--smart <J,M,tau>", "prefer experts in memory: J always stay, M candidates, tau of logit").argParser(
+    smart,
+  );
 }
 
 function size(text: string): string {
@@ -108,10 +108,10 @@ export function streamingLoadOptions(options: StreamingOptions): Pick<LoadOption
   if (options.ioThreads !== undefined) cache.ioThreads = options.ioThreads;
   if (options.osCache !== undefined) cache.osCache = options.osCache === "on";
   if (options.smart !== undefined) cache.smartRoute = options.smart;
-  if (options.warmStart !== undefined) cache.warmStart = options.warmStart === "on";
   const load: Pick<LoadOptions, "memory" | "dense" | "cache"> = { cache };
   if (options.memory !== undefined) load.memory = options.memory;
   if (options.dense !== undefined) load.dense = options.dense;
+  if (options.warmStart !== undefined) cache.warmStart = options.warmStart === "on";
   return load;
 }
 
