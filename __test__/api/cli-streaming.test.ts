@@ -56,6 +56,7 @@ describe("clutor with streamed experts", () => {
   });
 
   it("says so on stderr where the memory is too little for everything, and fails with the least where it is less", async () => {
+    // A short text needs less than the full context that `plan` is for.
     const refused = await run(["generate", "Once", ...greedy, "--memory", "1M"]);
     expect(refused).toMatchObject({ code: 1, out: "" });
     const least = Number(/^clutor: OUT_OF_MEMORY: .*at least (\d+) MiB.*\n$/.exec(refused.err)?.[1]);

@@ -172,7 +172,7 @@ impl Model {
                 };
                 let dense = if plan.ring {
                     loaded(total_bytes)?;
-                    Dense::Ring(Ring::new(Arc::clone(&reader) as Arc<dyn Reader>, parts)?)
+                    Dense::Ring(Ring::new(Arc::clone(&reader), parts)?)
                 } else {
                     Dense::Owned(OwnedTensors::read(&gguf, &layout, &*reader, &pool, &mut loaded)?)
                 };
