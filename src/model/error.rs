@@ -57,8 +57,8 @@ pub enum ModelError {
     #[error("the tensor `{tensor}` cannot be read: {source}")]
     Read { tensor: String, source: std::io::Error },
 
-    #[error("cannot reserve {bytes} bytes for the dense weights of two layers: {source}")]
-    RingMemory { bytes: u64, source: std::io::Error },
+    #[error("cannot reserve {bytes} bytes for dense weights: {source}")]
+    DenseMemory { bytes: u64, source: std::io::Error },
 
     #[error("cannot start a thread that reads dense weights: {source}")]
     RingThread { source: std::io::Error },

@@ -105,7 +105,7 @@ fn model_code(error: &ModelError) -> &'static str {
         | ModelError::MissingTensor { .. }
         | ModelError::Shape { .. }
         | ModelError::Vocabulary { .. } => "INVALID_FILE",
-        ModelError::TooLarge { .. } | ModelError::RingMemory { .. } => "OUT_OF_MEMORY",
+        ModelError::TooLarge { .. } | ModelError::DenseMemory { .. } => "OUT_OF_MEMORY",
         ModelError::Read { .. } => "FILE_READ",
         ModelError::Store(error) => store_code(error),
         ModelError::SmartWithoutStreaming | ModelError::Smart { .. } | ModelError::RingWithoutStreaming => {

@@ -5,17 +5,24 @@ use crate::gguf::{Gguf, Layout, TensorInfo};
 use crate::model::ModelError;
 use crate::parallel::Pool;
 use crate::store::Reader;
+use memmap2::MmapMut;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 
-/// Copies of the dense tensors, by shard and offset.
+/// Copies of the dense tensors, behind each other in one region: in huge pages where the system has them, as every token
+/// reads all of it.
 #[derive(Debug)]
 pub struct OwnedTensors {
-    tensors: HashMap<(usize, u64), Box<[u8]>>,
+    memory: MmapMut,
+    /// Where each is, by shard and offset in the file.
+    places: HashMap<(usize, u64), Range<usize>>,
 }
 
 /// Bytes of one read: large enough for the drive, small enough that buffers are no matter.
 const READ_BYTES: usize = 4 << 20;
+/// A cache line.
+const TENSOR_ALIGNMENT: usize = 64;
 
 impl OwnedTensors {
     /// Reads all dense tensors with `reader`, whose files are the shards of `gguf`. `progress` is told the bytes read.
@@ -30,10 +37,26 @@ impl OwnedTensors {
         progress: &mut dyn FnMut(u64) -> Result<(), ModelError>,
     ) -> Result<Self, ModelError> {
         let in_layers = layout.layers.iter().flat_map(|layer| &layer.dense);
-        let dense = layout.outside.iter().chain(in_layers).filter_map(|&i| gguf.tensors().get(i));
-        let mut tensors = HashMap::new();
+        let dense: Vec<&TensorInfo> =
+            layout.outside.iter().chain(in_layers).filter_map(|&i| gguf.tensors().get(i)).collect();
+        let (mut places, mut end) = (HashMap::new(), 0usize);
+        for tensor in &dense {
+            let start = end.next_multiple_of(TENSOR_ALIGNMENT);
+            end = usize::try_from(tensor.bytes)
+                .ok()
+                .and_then(|bytes| start.checked_add(bytes))
+                .ok_or_else(|| unreadable(tensor, io::ErrorKind::OutOfMemory.into()))?;
+            places.insert((tensor.shard, tensor.offset), start..end);
+        }
+        let mut memory =
+            MmapMut::map_anon(end.max(1)).map_err(|source| ModelError::DenseMemory { bytes: end as u64, source })?;
+        #[cfg(target_os = "linux")]
+        if let Err(error) = memory.advise(memmap2::Advice::HugePage) {
+            // Kernels without huge pages refuse; everything works, with more entries in the page tables.
+            tracing::debug!(%error, "no huge pages for dense weights");
+        }
         for tensor in dense {
-            let mut bytes = vec![0; usize::try_from(tensor.bytes).map_err(|_| unreadable(tensor, out_of_memory()))?];
+            let bytes = &mut memory[places[&(tensor.shard, tensor.offset)].clone()];
             // A read for each thread at a time, so that progress can be told and nobody waits long to break off.
             for (i, step) in bytes.chunks_mut(READ_BYTES * pool.n_threads()).enumerate() {
                 let first = tensor.offset + (i * READ_BYTES * pool.n_threads()) as u64;
@@ -50,9 +73,8 @@ impl OwnedTensors {
                 }
                 progress(n)?;
             }
-            tensors.insert((tensor.shard, tensor.offset), bytes.into_boxed_slice());
         }
-        Ok(Self { tensors })
+        Ok(Self { memory, places })
     }
 
     /// The bytes of the tensor at `offset` of shard `shard`.
@@ -60,7 +82,7 @@ impl OwnedTensors {
     /// # Panics
     /// If there is none of `bytes` bytes.
     pub fn range(&self, shard: usize, offset: u64, bytes: u64) -> &[u8] {
-        let tensor = &self.tensors[&(shard, offset)];
+        let tensor = &self.memory[self.places[&(shard, offset)].clone()];
         assert_eq!(tensor.len() as u64, bytes, "dense tensors are read as a whole");
         tensor
     }
@@ -68,8 +90,4 @@ impl OwnedTensors {
 
 fn unreadable(tensor: &TensorInfo, source: io::Error) -> ModelError {
     ModelError::Read { tensor: tensor.name.clone(), source }
-}
-
-fn out_of_memory() -> io::Error {
-    io::ErrorKind::OutOfMemory.into()
 }
