@@ -114,7 +114,7 @@ unsafe fn unpack<M: Multiply, B: Unpack32>(rows: [&[B]; ROWS], i: usize) -> Tile
     let blocks = rows.map(|row| &row[i]);
     // SAFETY: the caller has the features.
     unsafe {
-        let [a, b, c, d] = blocks.map(|block| block.quants());
+        let (a, b, c, d) = (blocks[0].quants(), blocks[1].quants(), blocks[2].quants(), blocks[3].quants());
         let units = [M::unit([a[0], b[0], c[0], d[0]]), M::unit([a[1], b[1], c[1], d[1]])];
         Tile { units, scales: B::scales(blocks), mins: B::mins(blocks) }
     }

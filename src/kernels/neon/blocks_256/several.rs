@@ -98,7 +98,9 @@ unsafe fn unpack<M: Multiply, B: Unpack256>(rows: [&[B]; ROWS], i: usize) -> Til
 unsafe fn units_of<M: Multiply, B: Unpack256, const J: usize>(blocks: [&B; ROWS]) -> [[int8x16_t; 4]; 2] {
     // SAFETY: the caller has the features.
     unsafe {
-        let [a, b, c, d] = blocks.map(|block| block.group::<J>());
+        // Written out, and not by `map`, which may not be inlined with so large a closure.
+        let (a, b) = (blocks[0].group::<J>(), blocks[1].group::<J>());
+        let (c, d) = (blocks[2].group::<J>(), blocks[3].group::<J>());
         [M::unit([a[0], b[0], c[0], d[0]]), M::unit([a[1], b[1], c[1], d[1]])]
     }
 }
