@@ -26,6 +26,10 @@ pub struct BatchToken {
     pub wants_logits: bool,
 }
 
+/// Tokens whose logits are in memory at once, where those of a whole text are wanted: enough that each row of the output
+/// serves several, few beside everything else.
+pub const LOGIT_TOKENS: usize = 8;
+
 /// Sees the router at work.
 pub trait RoutingObserver {
     /// Router logits, `[batch, n_experts]`, and choices, `[batch, n_used]`, of `layer`.
@@ -46,11 +50,14 @@ pub(super) trait Stations: Send {
     /// Router and experts of `layer`.
     fn experts(&mut self, layer: usize, dense: Bytes<'_>) -> Result<(), ForwardError>;
 
-    /// The last norm, before the output; not called where no logits are wanted.
-    fn output_norm(&mut self) {}
+    /// The last norm, before the output; not called where no logits are wanted. Gives how often the output is to be gone
+    /// through.
+    fn output_norm(&mut self) -> usize {
+        1
+    }
 
-    /// `rows` of the output, which come in order.
-    fn output(&mut self, rows: Range<usize>, dense: Bytes<'_>);
+    /// `rows` of the output, which come in order, the `time`-th time.
+    fn output(&mut self, time: usize, rows: Range<usize>, dense: Bytes<'_>);
 }
 
 impl Model {
@@ -74,6 +81,36 @@ impl Model {
         observer: Option<&mut (dyn RoutingObserver + Send)>,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), ForwardError> {
+        self.forward_with(workspace, sequences, batch, observer, None, cancelled)
+    }
+
+    /// As [`forward`](Self::forward), but hands the logits over to `take`, [`LOGIT_TOKENS`] tokens' at a time, `[tokens,
+    /// vocab_size]` in the order of the batch: those of a whole text may be larger than the model's other buffers together.
+    ///
+    /// # Errors
+    /// # Panics
+    /// As [`forward`](Self::forward).
+    pub fn forward_in_pieces(
+        &self,
+        workspace: &mut Workspace,
+        sequences: &mut [&mut Sequence],
+        batch: &[BatchToken],
+        observer: Option<&mut (dyn RoutingObserver + Send)>,
+        take: &mut (dyn FnMut(&[f32]) + Send),
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
+        self.forward_with(workspace, sequences, batch, observer, Some(take), cancelled)
+    }
+
+    fn forward_with(
+        &self,
+        workspace: &mut Workspace,
+        sequences: &mut [&mut Sequence],
+        batch: &[BatchToken],
+        observer: Option<&mut (dyn RoutingObserver + Send)>,
+        take: Option<&mut (dyn FnMut(&[f32]) + Send)>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
         self.check(sequences, batch)?;
         let added = |i: usize| batch.iter().filter(|token| token.sequence == i).count();
         for (i, sequence) in sequences.iter_mut().enumerate() {
@@ -82,7 +119,7 @@ impl Model {
         }
         workspace.logits.clear();
         let wants_logits = batch.iter().any(|token| token.wants_logits);
-        let mut forward = Forward { model: self, workspace, sequences, batch, observer, cancelled };
+        let mut forward = Forward { model: self, workspace, sequences, batch, observer, take, cancelled };
         self.pass(&mut forward, batch.len(), wants_logits, cancelled)?;
         sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.commit(added(i)));
         Ok(())
@@ -118,10 +155,11 @@ impl Model {
                 stations.experts(layer, dense.bytes())?;
             }
             if wants_logits {
-                stations.output_norm();
-                for chunk in 0..dense.n_output_chunks() {
-                    let rows = dense.enter_output(chunk, self.weights.output.n_rows(), cancelled)?;
-                    stations.output(rows, dense.bytes());
+                for time in 0..stations.output_norm() {
+                    for chunk in 0..dense.n_output_chunks() {
+                        let rows = dense.enter_output(chunk, self.weights.output.n_rows(), cancelled)?;
+                        stations.output(time, rows, dense.bytes());
+                    }
                 }
             }
             Ok(())
@@ -168,16 +206,18 @@ impl Model {
 }
 
 /// The arithmetic of a pass.
-struct Forward<'a, 's, 'o> {
+struct Forward<'a, 's, 'o, 't> {
     model: &'a Model,
     workspace: &'a mut Workspace,
     sequences: &'a mut [&'s mut Sequence],
     batch: &'a [BatchToken],
     observer: Option<&'o mut (dyn RoutingObserver + Send)>,
+    /// Takes logits by the piece, or they stay in the workspace.
+    take: Option<&'t mut (dyn FnMut(&[f32]) + Send)>,
     cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Stations for Forward<'_, '_, '_> {
+impl Stations for Forward<'_, '_, '_, '_> {
     /// `x` = rows of the embedding; turns = cosines and sines of the positions.
     fn embed(&mut self, dense: &DensePass<'_>) -> Result<(), ForwardError> {
         let (embed_dim, head_dim) = (self.model.config.embed_dim, self.model.config.head_dim);
@@ -241,8 +281,8 @@ impl Stations for Forward<'_, '_, '_> {
         block.add(normed, x, quantized, moe, observer)
     }
 
-    /// Norm of the tokens whose logits are wanted.
-    fn output_norm(&mut self) {
+    /// Norm of the tokens whose logits are wanted, and in how many pieces they are.
+    fn output_norm(&mut self) -> usize {
         let (model, embed_dim) = (self.model, self.model.config.embed_dim);
         let Workspace { x, normed, delta, quantized, .. } = &mut *self.workspace;
         delta.clear();
@@ -250,20 +290,35 @@ impl Stations for Forward<'_, '_, '_> {
             delta.extend_from_slice(x);
         }
         model.compute().norm(delta, &model.weights.output_norm, model.config.norm_eps, normed, quantized);
+        if self.take.is_some() { (delta.len() / embed_dim).div_ceil(LOGIT_TOKENS) } else { 1 }
     }
 
-    /// `logits = output · x`.
-    fn output(&mut self, rows: Range<usize>, dense: Bytes<'_>) {
+    /// `logits = output · x`, of all tokens or of one piece of them.
+    fn output(&mut self, time: usize, rows: Range<usize>, dense: Bytes<'_>) {
         let (compute, output) = (self.model.compute(), &self.model.weights.output);
+        let (embed_dim, vocab_size) = (self.model.config.embed_dim, output.n_rows());
         let Workspace { normed, delta, quantized, logits, .. } = &mut *self.workspace;
-        let (piece, n) = (output.chunk(rows.clone()), normed.len() / self.model.config.embed_dim);
-        if rows.len() == output.n_rows() {
-            return compute.matrices(dense, &[&piece], normed, n, quantized, &mut [logits]);
+        let x = match self.take {
+            Some(_) => normed.chunks(LOGIT_TOKENS * embed_dim).nth(time).unwrap_or_default(),
+            None => normed,
+        };
+        if rows.start == 0 {
+            quantized.clear();
         }
-        compute.matrices(dense, &[&piece], normed, n, quantized, &mut [delta]);
-        let columns = resize(logits, n * output.n_rows()).chunks_exact_mut(output.n_rows());
-        for (column, part) in columns.zip(delta.chunks_exact(rows.len())) {
-            column[rows.clone()].copy_from_slice(part);
+        let (matrix, n) = (output.chunk(rows.clone()), x.len() / embed_dim);
+        if rows.len() == vocab_size {
+            compute.matrices(dense, &[&matrix], x, n, quantized, &mut [logits]);
+        } else {
+            compute.matrices(dense, &[&matrix], x, n, quantized, &mut [delta]);
+            let columns = resize(logits, n * vocab_size).chunks_exact_mut(vocab_size);
+            for (column, part) in columns.zip(delta.chunks_exact(rows.len())) {
+                column[rows.clone()].copy_from_slice(part);
+            }
+        }
+        if rows.end == vocab_size
+            && let Some(take) = &mut self.take
+        {
+            take(logits);
         }
     }
 }

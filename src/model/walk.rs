@@ -74,7 +74,7 @@ impl Stations for Walking<'_> {
         }
     }
 
-    fn output(&mut self, rows: Range<usize>, dense: Bytes<'_>) {
+    fn output(&mut self, _time: usize, rows: Range<usize>, dense: Bytes<'_>) {
         self.walk.dense(&[self.model.weights.output.chunk(rows).rows(dense)]);
     }
 }
