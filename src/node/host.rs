@@ -3,7 +3,7 @@
 use super::engine::{self, Command, Engine, Input, Loaded, Question, Task, caught};
 use super::error::{Code, NodeError, failure, thrown};
 use super::inspection;
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, Progress};
 use super::options::load_options;
 use super::outbox::Outbox;
 use super::shapes::{Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
@@ -122,7 +122,8 @@ impl Host {
             let options = stream_options(options)?;
             let cancelled = || cancelled.load(Ordering::Acquire);
             let mut progress = |progress: stream::StreamProgress| {
-                mailbox.progress(request, progress.done as u64, progress.total as u64);
+                let (done, total) = (progress.done as u64, progress.total as u64);
+                mailbox.streamed(request, Progress { done, total, hit_rate: Some(progress.hit_rate) });
             };
             let report = stream::stream(&PathBuf::from(path), &options, &cancelled, &mut progress)?;
             Ok(Event { stream: Some(report.into()), ..Event::default() })

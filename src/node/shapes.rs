@@ -75,6 +75,8 @@ pub struct Event {
     pub kind: String,
     pub done: Option<i64>,
     pub total: Option<i64>,
+    /// With the progress of a benchmark of streaming.
+    pub hit_rate: Option<f64>,
     pub info: Option<ModelInfo>,
     pub inspection: Option<Inspection>,
     pub plan: Option<MemoryPlan>,
@@ -171,8 +173,8 @@ pub struct MemoryPlan {
     pub dense_bytes: i64,
     /// Bytes for experts: all of them, or the cache and its staging buffers.
     pub expert_bytes: i64,
-    /// Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
-    /// predicted peak.
+    /// Bytes of what takes up memory only once it is needed, which is seldom, such as the logits of every token of a text:
+    /// within the budget, and not in the predicted peak.
     pub spare_bytes: i64,
     /// Experts that are in memory at once.
     pub cached_experts: i64,

@@ -62,7 +62,7 @@ impl Records {
         self.0.len() - 1
     }
 
-    fn over(&self, tokens: Range<usize>) -> Record {
+    pub fn over(&self, tokens: Range<usize>) -> Record {
         self.0[tokens.end].since(&self.0[tokens.start])
     }
 

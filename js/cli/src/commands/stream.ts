@@ -1,4 +1,4 @@
-import type { StreamBenchmark, StreamBenchmarkOptions } from "@clutor/core";
+import type { StreamBenchmark, StreamBenchmarkOptions, StreamProgress } from "@clutor/core";
 import { Command, InvalidArgumentError, Option } from "commander";
 import { exclusive, flag, integer, modelFlag, nonEmpty, number, threadsFlag } from "../flags.js";
 import { bytes, columns, percent, table } from "../format.js";
@@ -107,18 +107,18 @@ async function stream(_: unknown, command: Command): Promise<void> {
 
 const eraseLine = "\r\u001b[K";
 
-/** Keeps one line on stderr up to date, with the speed of the last second or so. */
-function progressLine(): (progress: { done: number; total: number }) => void {
+/** Keeps one line on stderr up to date, with the speed of the last second or so and the hit rate of the last tokens. */
+function progressLine(): (progress: StreamProgress) => void {
   let from: { at: number; done: number } | undefined;
   let speed = "";
-  return ({ done, total }) => {
+  return ({ done, total, hitRate }) => {
     const at = performance.now();
     from ??= { at, done };
     if (at - from.at >= 1000) {
       speed = `, ${(((done - from.done) * 1000) / (at - from.at)).toFixed(1)} a second`;
       from = { at, done };
     }
-    process.stderr.write(`${eraseLine}${done} of ${total} tokens${speed}`);
+    process.stderr.write(`${eraseLine}${done} of ${total} tokens${speed}, hit rate ${percent(hitRate)}`);
   };
 }
 
