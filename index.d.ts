@@ -69,6 +69,8 @@ export interface Event {
   kind: string
   done?: number
   total?: number
+  /** With the progress of a benchmark of streaming. */
+  hitRate?: number
   info?: ModelInfo
   inspection?: Inspection
   plan?: MemoryPlan
@@ -191,8 +193,8 @@ export interface MemoryPlan {
   /** Bytes for experts: all of them, or the cache and its staging buffers. */
   expertBytes: number
   /**
-   * Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
-   * predicted peak.
+   * Bytes of what takes up memory only once it is needed, which is seldom, such as the logits of every token of a text:
+   * within the budget, and not in the predicted peak.
    */
   spareBytes: number
   /** Experts that are in memory at once. */
