@@ -1,10 +1,25 @@
-/** Aborted by Ctrl-C. A second Ctrl-C ends the process at once. */
+/** Why a command is to end early, and with which exit code. */
+export class Interruption extends Error {
+  constructor(readonly exitCode: number) {
+    super("interrupted");
+  }
+}
+
+/**
+ * Aborted by Ctrl-C, a termination, or the end of whoever reads the output, so that models are disposed of and remember
+ * what was hot. A second signal ends the process at once.
+ */
 export const interrupt = new AbortController();
 
-process.once("SIGINT", () => {
-  process.once("SIGINT", () => process.exit(130));
-  interrupt.abort(new Error("interrupted"));
-});
+for (const [signal, exitCode] of [
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+] as const) {
+  process.once(signal, () => {
+    process.once(signal, () => process.exit(exitCode));
+    interrupt.abort(new Interruption(exitCode));
+  });
+}
 
 /** Writes to stdout and waits while the reader is behind. Ctrl-C ends the wait, and rejects. */
 export async function write(text: string): Promise<void> {
