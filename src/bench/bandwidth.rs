@@ -1,0 +1,109 @@
+//! How fast this machine reads memory: the limit of decoding, which reads every weight once for each token.
+
+use crate::parallel::{Pool, PoolError};
+use memmap2::MmapMut;
+use std::hint::black_box;
+use std::io;
+use std::time::Instant;
+
+/// How fast memory is read, in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bandwidth {
+    /// Bytes that were read over and over: more than caches hold, or they would be measured.
+    pub buffer_bytes: usize,
+    /// By one thread.
+    pub one_thread: f64,
+    /// Threads of `all_threads`.
+    pub n_threads: usize,
+    /// By so many threads together.
+    pub all_threads: f64,
+}
+
+/// Walks over the buffer; the fastest counts, as others use the machine too.
+const N_WALKS: usize = 7;
+/// Parts of the buffer for each thread: one that was interrupted leaves the rest of its share to others.
+const PARTS_PER_THREAD: usize = 8;
+
+/// Reads `bytes` bytes with one thread, and then with `n_threads`, in huge pages where the system has them: with small
+/// ones the page tables would be measured too.
+///
+/// # Errors
+/// Where the system has no such memory, or not as many threads.
+pub fn read_bandwidth(bytes: usize, n_threads: usize) -> Result<Bandwidth, BandwidthError> {
+    let memory_error = |source| BandwidthError::Memory { mib: bytes >> 20, source };
+    let mut memory = MmapMut::map_anon(bytes.max(1)).map_err(memory_error)?;
+    #[cfg(target_os = "linux")]
+    if let Err(error) = memory.advise(memmap2::Advice::HugePage) {
+        // Kernels without huge pages refuse; the figure is a little lower then.
+        tracing::debug!(%error, "no huge pages to measure bandwidth with");
+    }
+    let all = Pool::new(n_threads)?;
+    let part = bytes.div_ceil(all.n_threads() * PARTS_PER_THREAD).next_multiple_of(LINE).max(LINE);
+    // Untouched pages would all be the same one of zeros.
+    all.for_each(memory.chunks_mut(part).collect(), |i, part: &mut [u8]| part.fill(i as u8 | 1));
+    let parts: Vec<&[u8]> = memory.chunks(part).collect();
+    let walk = |pool: &Pool| {
+        let fastest = (0..N_WALKS).map(|_| {
+            let started = Instant::now();
+            pool.enter(|| pool.run(parts.len(), |i| _ = black_box(sum(parts[i]))));
+            started.elapsed().as_secs_f64()
+        });
+        bytes as f64 / fastest.fold(f64::INFINITY, f64::min)
+    };
+    let one_thread = walk(&Pool::new(1)?);
+    let all_threads = if all.n_threads() == 1 { one_thread } else { walk(&all) };
+    Ok(Bandwidth { buffer_bytes: bytes, one_thread, n_threads: all.n_threads(), all_threads })
+}
+
+/// Why bandwidth could not be measured.
+#[allow(missing_docs)] // The fields are what their messages say.
+#[derive(Debug, thiserror::Error)]
+pub enum BandwidthError {
+    #[error("no {mib} MiB of memory to measure bandwidth with: {source}")]
+    Memory { mib: usize, source: io::Error },
+
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The sum of all bytes of `part`, taken as words. Eight sums side by side: one alone would wait for its own additions.
+fn sum(part: &[u8]) -> u64 {
+    let (lines, rest) = part.as_chunks::<LINE>();
+    let mut sums = [0u64; LINE / 8];
+    for line in lines {
+        for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
+            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+        }
+    }
+    let sum = sums.iter().fold(0u64, |sum, one| sum.wrapping_add(*one));
+    rest.iter().fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_in_the_sum() {
+        let mut bytes: Vec<u8> = (0..200).collect();
+        let before = sum(&bytes);
+        for i in 0..bytes.len() {
+            bytes[i] ^= 1;
+            assert_ne!(sum(&bytes), before, "byte {i}");
+            bytes[i] ^= 1;
+        }
+    }
+
+    #[test]
+    fn any_size_and_number_of_threads_gives_a_figure() {
+        for (bytes, n_threads) in [(0, 1), (1, 2), (3 << 20, 1), ((4 << 20) + 77, 3)] {
+            let found = read_bandwidth(bytes, n_threads).unwrap();
+            assert_eq!((found.buffer_bytes, found.n_threads), (bytes, n_threads));
+            assert!(found.one_thread.is_finite() && found.all_threads.is_finite(), "{found:?}");
+            assert_eq!(found.one_thread > 0.0, bytes > 0, "{found:?}");
+        }
+    }
+}
