@@ -11,7 +11,7 @@ mod report;
 mod run;
 mod weights;
 
-pub use bandwidth::{Bandwidth, read_bandwidth};
+pub use bandwidth::{Bandwidth, BandwidthError, read_bandwidth};
 pub use error::BenchError;
 pub use options::{BenchOptions, Work};
 pub use report::{BenchReport, Measurement, Run};
