@@ -23,11 +23,12 @@ describe("a benchmark", () => {
       expect(result.bandwidthShare).toBeCloseTo(perSecond / bandwidth.allThreads, 6);
       expect(result.streamed).toBeUndefined();
     }
-    // A token alone reads its experts and what every token needs, less the embedding but for a row.
+    // A token alone reads its experts and what every token needs. The embedding is the output too: a row comes twice.
     const { denseBytes, expertBytesPerToken } = await inspect(path);
     const [prompt, decode] = [results[1], results[2]];
-    expect(decode?.weightBytesPerToken).toBeGreaterThan(expertBytesPerToken);
-    expect(decode?.weightBytesPerToken).toBeLessThanOrEqual(denseBytes + expertBytesPerToken);
+    const row = (decode?.weightBytesPerToken ?? 0) - denseBytes - expertBytesPerToken;
+    expect(row).toBeGreaterThan(0);
+    expect(row).toBeLessThan(4 * model.embedDim);
     // Tokens of a prompt share what they read.
     expect(prompt?.weightBytesPerToken).toBeLessThan((decode?.weightBytesPerToken ?? 0) / 2);
   });
@@ -36,10 +37,12 @@ describe("a benchmark", () => {
     const { results, plan } = await benchmark(path, { ...quick, cache: { size: "2MB", prefetch: "off" } });
     expect(plan.streaming).toBe(true);
     for (const { streamed } of results) {
-      expect(streamed?.hitRate).toBeGreaterThan(0);
+      // A prompt that sweeps through all experts may find none of them.
+      expect(streamed?.hitRate).toBeGreaterThanOrEqual(0);
       expect(streamed?.hitRate).toBeLessThan(1);
       expect(streamed?.bytesPerToken).toBeGreaterThan(0);
     }
+    expect(results.at(-1)?.streamed?.hitRate).toBeGreaterThan(0);
   });
 
   it("tells how many tokens are done, and stops when it is aborted", async () => {

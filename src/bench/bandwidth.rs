@@ -20,7 +20,7 @@ pub struct Bandwidth {
 }
 
 /// Walks over the buffer; the fastest counts, as others use the machine too.
-const N_WALKS: usize = 7;
+const N_WALKS: usize = 5;
 /// Parts of the buffer for each thread: one that was interrupted leaves the rest of its share to others.
 const PARTS_PER_THREAD: usize = 8;
 
