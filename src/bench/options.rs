@@ -16,7 +16,7 @@ pub struct BenchOptions {
     pub n_runs: usize,
     /// Of the random tokens.
     pub seed: u64,
-    /// Bytes to measure the machine's bandwidth with; less where little memory may be used.
+    /// Bytes to measure the machine's bandwidth with; less for a smaller model, or where little memory may be used.
     pub bandwidth_bytes: usize,
 }
 

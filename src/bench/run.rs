@@ -5,7 +5,7 @@ use super::weights::{WeightBytes, WeightCounter};
 use super::{BenchError, BenchOptions, Work, read_bandwidth};
 use crate::gguf::Gguf;
 use crate::guard::{Memory, compute_threads};
-use crate::model::{BatchToken, ForwardError, LoadOptions, Model, ModelError, Sequence, Workspace};
+use crate::model::{BatchToken, Config, ForwardError, LoadOptions, Model, ModelError, Sequence, Workspace};
 use crate::stream::Record;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
@@ -40,8 +40,12 @@ pub fn bench(
 ) -> Result<BenchReport, BenchError> {
     assert!(options.n_runs > 0 && !options.depths.is_empty() && options.work.iter().all(|work| work.n_tokens() > 0));
     // First, and given back before the plan, which counts what the process holds.
+    let (weights, file_bytes) = {
+        let gguf = Gguf::open(path).map_err(ModelError::from)?;
+        (WeightBytes::of(&gguf, Config::read(gguf.metadata())?.n_layers), gguf.file_bytes())
+    };
     let n_threads = options.load.n_threads.unwrap_or_else(compute_threads);
-    let bandwidth = read_bandwidth(bandwidth_bytes(options), n_threads)?;
+    let bandwidth = read_bandwidth(bandwidth_bytes(options, file_bytes), n_threads)?;
 
     let started = Instant::now();
     let needed = longest_text(options);
@@ -57,7 +61,6 @@ pub fn bench(
     if model.n_ctx() < needed {
         return Err(BenchError::Context { needed, n_ctx: model.n_ctx() });
     }
-    let weights = WeightBytes::of(&Gguf::open(path).map_err(ModelError::from)?, model.config().n_layers);
     let mut runner = Runner {
         weights: &weights,
         sequence: model.new_sequence(),
@@ -80,11 +83,12 @@ pub fn bench(
     Ok(BenchReport { info: model.info().clone(), plan: model.plan().clone(), bandwidth, loading, measurements })
 }
 
-/// Bytes that may be taken for a moment: at most a quarter of what is given or there.
-fn bandwidth_bytes(options: &BenchOptions) -> usize {
+/// Bytes to measure bandwidth with: no more than the model has, as one that stays in caches is limited by those, and for
+/// this moment at most a quarter of the memory that is given or there.
+fn bandwidth_bytes(options: &BenchOptions, file_bytes: u64) -> usize {
     let given = options.load.memory_bytes.unwrap_or(u64::MAX);
     let usable = Memory::detect().map_or(given, |memory| memory.available_bytes.min(given)) / 4;
-    options.bandwidth_bytes.min(usize::try_from(usable).unwrap_or(usize::MAX))
+    options.bandwidth_bytes.min(usize::try_from(usable.min(file_bytes)).unwrap_or(usize::MAX))
 }
 
 fn longest_text(options: &BenchOptions) -> usize {
