@@ -214,6 +214,8 @@ export interface LoadOptions {
   cacheBytes?: number
   /** `auto`, `resident` or `ring`. */
   dense?: string
+  /** Whether the files are mapped where everything fits, or copied; the engine chooses where absent. */
+  mmap?: boolean
   /** A cache policy's name, perhaps with a colon and its parameter. */
   policy?: string
   /** `off`, `prev`, `ahead` or `auto`. */

@@ -116,8 +116,8 @@ fn model_code(error: &ModelError) -> &'static str {
         | ModelError::MissingTensor { .. }
         | ModelError::Shape { .. }
         | ModelError::Vocabulary { .. } => "INVALID_FILE",
-        ModelError::TooLarge { .. } | ModelError::DenseMemory { .. } => "OUT_OF_MEMORY",
-        ModelError::Read { .. } => "FILE_READ",
+        ModelError::TooLarge { .. } | ModelError::Memory { .. } => "OUT_OF_MEMORY",
+        ModelError::Read { .. } | ModelError::ReadFile { .. } => "FILE_READ",
         ModelError::Store(error) => store_code(error),
         ModelError::SmartWithoutStreaming | ModelError::Smart { .. } | ModelError::RingWithoutStreaming => {
             "INVALID_OPTION"

@@ -27,6 +27,8 @@ pub struct LoadOptions {
     pub cache_bytes: Option<i64>,
     /// `auto`, `resident` or `ring`.
     pub dense: Option<String>,
+    /// Whether the files are mapped where everything fits, or copied; the engine chooses where absent.
+    pub mmap: Option<bool>,
     /// A cache policy's name, perhaps with a colon and its parameter.
     pub policy: Option<String>,
     /// `off`, `prev`, `ahead` or `auto`.
