@@ -7,6 +7,7 @@
 use clutor::bench::read_bandwidth;
 use clutor::kernels::{Kernels, OutColumns, available};
 use clutor::quant::{Activations, TensorType, WeightRows};
+use clutor::store::anonymous_memory;
 use memmap2::MmapMut;
 use std::hint::black_box;
 use std::time::Instant;
@@ -101,11 +102,7 @@ struct Memory {
 
 impl Memory {
     fn new() -> Self {
-        let mut bytes = MmapMut::map_anon(MEMORY_BYTES).expect("a gigabyte of memory");
-        #[cfg(target_os = "linux")]
-        if bytes.advise(memmap2::Advice::HugePage).is_err() {
-            println!("no huge pages: figures beyond the cache are a little low");
-        }
+        let mut bytes = anonymous_memory(MEMORY_BYTES).expect("a gigabyte of memory");
         Self::fill(&mut bytes);
         Self { bytes, has_exponents: false }
     }

@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard", "workload"]),
     ("workload", &["store", "routing"]),
     ("stream", &["model", "workload", "store", "experts", "gguf", "quant", "kernels", "parallel"]),
-    ("bench", &["model", "stream", "gguf", "routing", "parallel", "guard"]),
+    ("bench", &["model", "stream", "store", "gguf", "routing", "parallel", "guard"]),
     (
         "node",
         &[

@@ -1,7 +1,7 @@
 //! How fast this machine reads memory: the limit of decoding, which reads every weight once for each token.
 
 use crate::parallel::{Pool, PoolError};
-use memmap2::MmapMut;
+use crate::store::anonymous_memory;
 use std::hint::black_box;
 use std::io;
 use std::time::Instant;
@@ -24,19 +24,13 @@ const N_WALKS: usize = 5;
 /// Parts of the buffer for each thread: one that was interrupted leaves the rest of its share to others.
 const PARTS_PER_THREAD: usize = 8;
 
-/// Reads `bytes` bytes with one thread, and then with `n_threads`, in huge pages where the system has them: with small
-/// ones the page tables would be measured too.
+/// Reads `bytes` bytes with one thread, and then with `n_threads`, in memory such as that of weights.
 ///
 /// # Errors
 /// Where the system has no such memory, or not as many threads.
 pub fn read_bandwidth(bytes: usize, n_threads: usize) -> Result<Bandwidth, BandwidthError> {
     let memory_error = |source| BandwidthError::Memory { mib: bytes >> 20, source };
-    let mut memory = MmapMut::map_anon(bytes.max(1)).map_err(memory_error)?;
-    #[cfg(target_os = "linux")]
-    if let Err(error) = memory.advise(memmap2::Advice::HugePage) {
-        // Kernels without huge pages refuse; the figure is a little lower then.
-        tracing::debug!(%error, "no huge pages to measure bandwidth with");
-    }
+    let mut memory = anonymous_memory(bytes.max(1)).map_err(memory_error)?;
     let all = Pool::new(n_threads)?;
     let part = bytes.div_ceil(all.n_threads() * PARTS_PER_THREAD).next_multiple_of(LINE).max(LINE);
     // Untouched pages would all be the same one of zeros.

@@ -24,6 +24,8 @@ export interface BenchmarkOptions {
   cacheType?: "f16" | "f32" | undefined;
   /** As for `Model.load`: memory of the whole process; experts that do not fit are streamed. */
   memory?: Size | undefined;
+  /** As for `Model.load`: whether the file is mapped where everything fits in memory, or copied. */
+  mmap?: boolean | undefined;
   /** As for `Model.load`: where the weights are that every token needs, while experts are streamed. */
   dense?: "auto" | "resident" | "ring" | undefined;
   /** As for `Model.load`. Nothing is remembered for a warm start: a benchmark begins cold. */
@@ -102,6 +104,7 @@ const benchmarkOptions = {
   // These are checked where a load checks them.
   threads: () => undefined,
   memory: () => undefined,
+  mmap: () => undefined,
   dense: () => undefined,
   cache: () => undefined,
   onProgress: callback,
@@ -117,8 +120,8 @@ const where = "benchmark";
 export async function benchmark(file: string | URL, options?: BenchmarkOptions): Promise<Benchmark> {
   const checked = checkOptions(where, options, benchmarkOptions);
   const { prompt = 512, decode = 128, depth = 0, repetitions = 5, seed = 0, onProgress, signal } = checked;
-  const { threads, cacheType, memory, dense, cache } = checked;
-  const { native: load } = checkLoadOptions(where, { threads, cacheType, memory, dense, cache });
+  const { threads, cacheType, memory, mmap, dense, cache } = checked;
+  const { native: load } = checkLoadOptions(where, { threads, cacheType, memory, mmap, dense, cache });
   // From callers without types: what would be remembered is not the use that random tokens make of experts.
   delete load.warmFolder;
   const native: Native.BenchOptions = {

@@ -1,15 +1,12 @@
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from "@clutor/core";
 import { Command, InvalidArgumentError } from "commander";
-import { flag, integer, modelFlag, threadsFlag } from "../flags.js";
+import { flag, integer } from "../flags.js";
 import { bytes, columns, percent, table } from "../format.js";
-import { modelPath } from "../load.js";
-import { noteStreaming, type StreamingOptions, smartFlag, streamingFlags, streamingLoadOptions } from "../streaming.js";
-import { interrupt, progressLine, write } from "../terminal.js";
+import { type ComputeOptions, coldFlags, loadOptions, modelPath } from "../load.js";
+import { noteStreaming } from "../streaming.js";
+import { progressLine, write } from "../terminal.js";
 
-interface Options extends StreamingOptions {
-  model?: string;
-  threads?: number;
-  cacheType: "f16" | "f32";
+interface Options extends ComputeOptions {
   nPrompt: number[];
   nGen: number[];
   depth: number[];
@@ -24,7 +21,6 @@ export function benchCommand(): Command {
       "Measures how fast a model reads prompts (pp) and decodes (tg), on random tokens as llama-bench does, and what share " +
         "that is of the bandwidth at which this machine reads memory. Speeds are medians.",
     )
-    .addOption(modelFlag())
     .addOption(
       flag("-p, --n-prompt <list>", "tokens of prompts, such as 128,512; 0: none")
         .argParser(counts)
@@ -44,12 +40,8 @@ export function benchCommand(): Command {
     .addOption(
       flag("-s, --seed <n>", "same seed, same tokens").argParser(integer(0, Number.MAX_SAFE_INTEGER)).default(0),
     )
-    .addOption(threadsFlag())
-    .addOption(
-      flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default("f16"),
-    )
     .addOption(flag("--json", "one JSON object"));
-  return streamingFlags(command).addOption(smartFlag()).action(bench);
+  return coldFlags(command, "f16").action(bench);
 }
 
 function counts(text: string): number[] {
@@ -62,16 +54,13 @@ async function bench(options: Options): Promise<void> {
   const { benchmark } = await import("@clutor/core");
   const line = progressLine("tokens");
   const asked: BenchmarkOptions = {
-    ...streamingLoadOptions(options),
-    cacheType: options.cacheType,
-    threads: options.threads,
+    ...loadOptions(options),
     prompt: options.nPrompt,
     decode: options.nGen,
     depth: options.depth,
     repetitions: options.repetitions,
     seed: options.seed,
     onProgress: line.show,
-    signal: interrupt.signal,
   };
   const found = await benchmark(await modelPath(options.model), asked).finally(line.erase);
   noteStreaming(found.plan);
