@@ -41,6 +41,8 @@ if (options.help) console.log(USAGE);
 else await main();
 
 async function main() {
+  // What is measured, also where the checkout moves on meanwhile.
+  const head = `${machine()}; commit ${commit()}, ${new Date().toISOString().slice(0, 10)}.`;
   const models = (options.model ?? synthesize("olmoe-1b-7b")).split(",").map((file) => path.resolve(file));
   const engines = [clutorBench()];
   if (options.llama !== undefined)
@@ -50,7 +52,7 @@ async function main() {
   for (const model of models) results.push({ model: path.basename(model), runs: await measure(model, engines) });
   if (options.json) return;
   const { prompt, decode, threads, rounds } = options;
-  console.log(`${machine()}; commit ${commit()}, ${new Date().toISOString().slice(0, 10)}.`);
+  console.log(head);
   console.log(
     `Prompt of ${prompt} tokens, ${decode} decoded, ${threads} threads; medians of ${rounds} alternating runs.\n`,
   );
