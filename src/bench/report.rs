@@ -50,3 +50,20 @@ impl Measurement {
         self.work.n_tokens() as f64 / middle
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_is_that_of_the_median_run_or_between_the_two_in_the_middle() {
+        let speed = |ms: &[u64]| {
+            let record = |ms| Record { elapsed: Duration::from_millis(ms), ..Record::default() };
+            let runs = ms.iter().map(|&ms| Run { weight_bytes: 0, record: record(ms) }).collect();
+            Measurement { work: Work::Decode(6), depth: 0, runs }.tokens_per_second()
+        };
+        assert_eq!(speed(&[1000, 9000, 2000]), 3.0);
+        assert_eq!(speed(&[4000, 1000, 9000, 2000]), 2.0);
+        assert_eq!(speed(&[500]), 12.0);
+    }
+}
