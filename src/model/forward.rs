@@ -30,6 +30,9 @@ pub struct BatchToken {
 /// serves several, few beside everything else.
 pub const LOGIT_TOKENS: usize = 8;
 
+/// Takes the logits of some tokens, `[tokens, vocab_size]`.
+type Take<'a> = dyn FnMut(&[f32]) + Send + 'a;
+
 /// Sees the router at work.
 pub trait RoutingObserver {
     /// Router logits, `[batch, n_experts]`, and choices, `[batch, n_used]`, of `layer`.
@@ -102,13 +105,13 @@ impl Model {
         self.forward_with(workspace, sequences, batch, observer, Some(take), cancelled)
     }
 
-    fn forward_with(
+    fn forward_with<'t>(
         &self,
         workspace: &mut Workspace,
         sequences: &mut [&mut Sequence],
         batch: &[BatchToken],
         observer: Option<&mut (dyn RoutingObserver + Send)>,
-        take: Option<&mut (dyn FnMut(&[f32]) + Send)>,
+        take: Option<&'t mut Take<'t>>,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), ForwardError> {
         self.check(sequences, batch)?;
@@ -213,7 +216,7 @@ struct Forward<'a, 's, 'o, 't> {
     batch: &'a [BatchToken],
     observer: Option<&'o mut (dyn RoutingObserver + Send)>,
     /// Takes logits by the piece, or they stay in the workspace.
-    take: Option<&'t mut (dyn FnMut(&[f32]) + Send)>,
+    take: Option<&'t mut Take<'t>>,
     cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
