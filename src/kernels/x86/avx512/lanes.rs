@@ -5,6 +5,8 @@ use std::arch::x86_64::*;
 
 /// Rows that are multiplied at once: the 32-bit lanes of a register.
 pub(super) const ROWS: usize = 16;
+/// Registers of rows that share each activation.
+pub(super) const GROUPS: usize = 2;
 
 /// Turns 16 rows of eight 32-bit words round: vector `k` of the result holds word `k` of every row, row `r` in lane `r`.
 ///
