@@ -60,7 +60,6 @@ const fn run<B: Unpack256>() -> usize {
 }
 
 impl<B: Unpack256> Panel for Block<B> {
-    const LEN: usize = 256;
     type Bytes = B;
 
     #[inline(always)]

@@ -45,13 +45,11 @@ impl PackedBlock {
     };
 }
 
-/// Some blocks of the rows of a tile, unpacked.
+/// The blocks of 256 elements of the rows of a tile, unpacked; a row may end before.
 ///
 /// # Safety
 /// `unsafe` functions may only be called on a processor with AVX-512 F, BW, DQ, VL, VNNI and F16C.
 pub(super) trait Panel {
-    /// Elements of a row in a panel; the last one may have fewer.
-    const LEN: usize;
     type Bytes: Block;
 
     unsafe fn zero() -> Self;
@@ -72,7 +70,7 @@ pub(super) trait Panel {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
     let n = product.columns.len();
-    let n_panels = product.w.cols().div_ceil(P::LEN);
+    let n_panels = product.w.cols().div_ceil(256);
     // Chunks of about the same size, so that none unpacks all weights for a few columns.
     let chunk = n.div_ceil(n.div_ceil(MOST_COLUMNS).max(1)).next_multiple_of(COLUMNS).max(COLUMNS);
     let n_tiles = n.min(chunk).div_ceil(COLUMNS);
