@@ -99,6 +99,10 @@ impl Product {
         // Bytes without set exponent bits in any f16: scales are small and never infinite or NaN.
         let mut bytes: Vec<u8> =
             (0..rows * row_bytes).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8 & 0x3b).collect();
+        if matches!(ty, TensorType::F32 | TensorType::BF16) {
+            // The last byte is the upper part of the exponent: subnormal numbers would be measured, not products.
+            bytes.iter_mut().skip(ty.block_bytes() - 1).step_by(ty.block_bytes()).for_each(|byte| *byte = 0x3c);
+        }
         if ty == TensorType::MXFP4 {
             // Its scale is a whole exponent; those of models lie near 2^-7, and tiny ones would cost subnormal arithmetic.
             bytes.iter_mut().step_by(ty.block_bytes()).for_each(|exponent| *exponent = 120);

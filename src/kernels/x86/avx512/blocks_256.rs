@@ -77,14 +77,13 @@ impl<B: Unpack256> Panel for Block<B> {
         }
     }
 
-    fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock) {
-        let quants = &column.quants[256 * i..256 * (i + 1)];
-        for (to, quad) in packed.quads.iter_mut().zip(bytemuck::cast_slice::<i8, [u8; 4]>(quants)) {
-            to[c] = i32::from_le_bytes(*quad);
-        }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock) {
         let below = -offset(B::QUANTS);
         if below != 0 {
-            for (to, run) in packed.starts.iter_mut().zip(quants.chunks_exact(run::<B>())) {
+            let quants = &column.quants[256 * i..256 * (i + 1)];
+            for (to, run) in packed.starts.iter_mut().zip(quants.chunks_exact(const { run::<B>() })) {
                 to[c] = below * run.iter().map(|x| i32::from(*x)).sum::<i32>();
             }
         }

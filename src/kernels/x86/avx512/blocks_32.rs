@@ -49,12 +49,10 @@ impl<B: Unpack32> Panel for Blocks<B> {
         Self { blocks: [[block; GROUPS]; 8], n: 0, ty: PhantomData }
     }
 
-    fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock) {
-        let elements = 256 * i..column.quants.len().min(256 * (i + 1));
-        let blocks = elements.start / 32..elements.end / 32;
-        for (to, quad) in packed.quads.iter_mut().zip(bytemuck::cast_slice::<i8, [u8; 4]>(&column.quants[elements])) {
-            to[c] = i32::from_le_bytes(*quad);
-        }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock) {
+        let blocks = 8 * i..column.scales.len().min(8 * (i + 1));
         let sums = column.sums[2 * blocks.start..2 * blocks.end].as_chunks::<2>().0;
         for (to, [a, b]) in packed.starts.iter_mut().zip(sums) {
             to[c] = -offset(B::QUANTS) * (i32::from(*a) + i32::from(*b));

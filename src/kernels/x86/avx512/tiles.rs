@@ -54,8 +54,8 @@ pub(super) trait Panel {
 
     unsafe fn zero() -> Self;
 
-    /// Copies the activations of panel `i` of `column` to place `c` of `packed`.
-    fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock);
+    /// Copies what belongs to the activations of panel `i` of `column`, but for the quants, to place `c` of `packed`.
+    unsafe fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock);
 
     /// Unpacks panel `i` of the rows.
     unsafe fn unpack(&mut self, rows: &[&[Self::Bytes]; GROUPS * ROWS], i: usize);
@@ -81,8 +81,12 @@ pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
     for (start, columns) in (0..n).step_by(chunk).zip(product.columns.chunks(chunk)) {
         let n_tiles = columns.len().div_ceil(COLUMNS);
         for i in 0..n_panels {
-            for (j, column) in columns.iter().enumerate() {
-                P::pack(column, i, j % COLUMNS, &mut packed[i * n_tiles + j / COLUMNS]);
+            for (packed, columns) in packed[i * n_tiles..].iter_mut().zip(columns.chunks(COLUMNS)) {
+                packed.quads = turned_quads(columns, i);
+                for (c, column) in columns.iter().enumerate() {
+                    // SAFETY: as above.
+                    unsafe { P::pack(column, i, c, packed) };
+                }
             }
         }
         for first in rows.clone().step_by(GROUPS * ROWS) {
@@ -112,4 +116,39 @@ pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
             }
         }
     }
+}
+
+/// Quants of panel `i` of up to [`COLUMNS`] columns, four of each in turn; zeros where a column is missing or has ended.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn turned_quads(columns: &[Column<'_>], i: usize) -> [[i32; COLUMNS]; 64] {
+    let mut turned = [[0; COLUMNS]; 64];
+    let none: &[[i8; 16]] = &[];
+    let mut quants = [none; COLUMNS];
+    for (quants, column) in quants.iter_mut().zip(columns) {
+        let sixteens = column.quants.as_chunks().0;
+        *quants = &sixteens[16 * i..sixteens.len().min(16 * (i + 1))];
+    }
+    for (k, turned) in turned.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let mut rows = [_mm_setzero_si128(); COLUMNS];
+        for (row, quants) in rows.iter_mut().zip(quants) {
+            if let Some(quants) = quants.get(k) {
+                // SAFETY: an array of 16 bytes is read.
+                *row = unsafe { _mm_loadu_si128(quants.as_ptr().cast()) };
+            }
+        }
+        let (low, high) = (_mm_unpacklo_epi32(rows[0], rows[1]), _mm_unpackhi_epi32(rows[0], rows[1]));
+        let (low_more, high_more) = (_mm_unpacklo_epi32(rows[2], rows[3]), _mm_unpackhi_epi32(rows[2], rows[3]));
+        let quads = [
+            _mm_unpacklo_epi64(low, low_more),
+            _mm_unpackhi_epi64(low, low_more),
+            _mm_unpacklo_epi64(high, high_more),
+            _mm_unpackhi_epi64(high, high_more),
+        ];
+        for (turned, quads) in turned.iter_mut().zip(quads) {
+            // SAFETY: an array of four words is written.
+            unsafe { _mm_storeu_si128(turned.as_mut_ptr().cast(), quads) };
+        }
+    }
+    turned
 }
