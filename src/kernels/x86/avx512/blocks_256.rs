@@ -32,7 +32,7 @@ struct Block<B> {
     ty: std::marker::PhantomData<B>,
 }
 
-/// Neighbouring elements whose products, counted from the type's offset, have a sum that fits 16 bits; 0 if not even four.
+/// Neighbouring elements whose products, counted from the type's offset, have a sum that fits 16 bits; 0 if not even eight.
 const fn elements_in_16_bits<B: Unpack256>() -> usize {
     let largest = match B::QUANTS {
         Quants::Above(offset) if offset > 0 => {
@@ -45,7 +45,6 @@ const fn elements_in_16_bits<B: Unpack256>() -> usize {
     match i16::MAX as usize / (127 * largest) {
         16.. => 16,
         8..16 => 8,
-        4..8 => 4,
         _ => 0,
     }
 }
