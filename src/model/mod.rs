@@ -14,6 +14,7 @@ mod linear;
 mod load;
 mod moe;
 mod plan;
+mod resident;
 mod vocabulary;
 mod walk;
 mod weights;
@@ -27,6 +28,7 @@ pub use kv_cache::{CacheType, Sequence};
 pub use linear::{Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
 pub use plan::{MemoryPlan, PlanReason};
+pub use resident::Residency;
 pub use vocabulary::read_tokenizer;
 pub use walk::Walk;
 pub use workspace::Workspace;
@@ -118,7 +120,7 @@ impl Model {
     pub fn ring_report(&self) -> Option<RingReport> {
         match &self.dense {
             dense::Dense::Ring(ring) => Some(ring.report()),
-            dense::Dense::Mapped(_) | dense::Dense::Owned(_) => None,
+            dense::Dense::Whole(_) | dense::Dense::Owned(_) => None,
         }
     }
 

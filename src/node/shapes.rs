@@ -2,6 +2,7 @@
 //!
 //! Counts of bytes and tokens are `i64`, JavaScript numbers that are exact up to 2^53.
 
+use super::bench::BenchReport;
 use super::stream::StreamReport;
 use super::traces::{Simulation, TraceInfo};
 use napi_derive::napi;
@@ -26,6 +27,8 @@ pub struct LoadOptions {
     pub cache_bytes: Option<i64>,
     /// `auto`, `resident` or `ring`.
     pub dense: Option<String>,
+    /// Whether the files are mapped where everything fits, or copied; the engine chooses where absent.
+    pub mmap: Option<bool>,
     /// A cache policy's name, perhaps with a colon and its parameter.
     pub policy: Option<String>,
     /// `off`, `prev`, `ahead` or `auto`.
@@ -82,6 +85,7 @@ pub struct Event {
     pub trace: Option<TraceInfo>,
     pub simulation: Option<Simulation>,
     pub stream: Option<StreamReport>,
+    pub bench: Option<BenchReport>,
     /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
     pub arrays: Option<Vec<Vec<u32>>>,
     pub failure: Option<Failure>,

@@ -13,13 +13,20 @@ import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
 export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
+  return coldFlags(command, cacheType).addOption(warmStartFlag());
+}
+
+/** The same without a warm start, of commands that begin cold and remember nothing. */
+export function coldFlags(command: Command, cacheType: "f16" | "f32"): Command {
   command
     .addOption(modelFlag())
     .addOption(threadsFlag())
     .addOption(
       flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
-    );
-  return streamingFlags(command).addOption(smartFlag()).addOption(warmStartFlag());
+    )
+    .addOption(flag("--mmap", "map the file where everything fits in memory; default: as pages allow"))
+    .addOption(flag("--no-mmap", "copy the file where everything fits in memory"));
+  return streamingFlags(command).addOption(smartFlag());
 }
 
 /** `--stats`, of commands that compute. */
@@ -31,6 +38,7 @@ export interface ComputeOptions extends StreamingOptions {
   model?: string;
   threads?: number;
   cacheType: "f16" | "f32";
+  mmap?: boolean;
 }
 
 /** The model file to use: the one given, or the built-in one, which is then named on stderr. */
@@ -52,6 +60,7 @@ export function loadOptions(options: ComputeOptions & { ctx?: number }, expect?:
     signal: interrupt.signal,
   };
   if (options.threads !== undefined) load.threads = options.threads;
+  if (options.mmap !== undefined) load.mmap = options.mmap;
   if (options.ctx) load.contextLength = options.ctx;
   // A context of 0 asks for all that the model can, so nothing shorter is to be planned.
   if (options.ctx !== 0 && expect !== undefined) load.expect = expect;

@@ -1,4 +1,5 @@
 import { Command, CommanderError } from "commander";
+import { benchCommand } from "./commands/bench.js";
 import { generateCommand } from "./commands/generate.js";
 import { inspectCommand } from "./commands/inspect.js";
 import { logitsCommand } from "./commands/logits.js";
@@ -52,6 +53,7 @@ function program(): Command {
   clutor.addCommand(perplexityCommand());
   clutor.addCommand(traceCommand());
   clutor.addCommand(streamCommand());
+  clutor.addCommand(benchCommand());
   for (const command of [clutor, ...clutor.commands]) {
     command.exitOverride().allowExcessArguments(false);
     // One line, written by `report`.

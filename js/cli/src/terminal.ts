@@ -35,6 +35,28 @@ export function note(message: string): void {
   process.stderr.write(`clutor: ${message}\n`);
 }
 
+const eraseLine = "\r\u001b[K";
+
+/** Keeps one line on stderr up to date, with the speed of the last second or so; only on a terminal. */
+export function progressLine(unit: string): {
+  show: ((progress: { done: number; total: number }) => void) | undefined;
+  erase: () => void;
+} {
+  if (!process.stderr.isTTY) return { show: undefined, erase: () => {} };
+  let from: { at: number; done: number } | undefined;
+  let speed = "";
+  const show = ({ done, total }: { done: number; total: number }): void => {
+    const at = performance.now();
+    from ??= { at, done };
+    if (at - from.at >= 1000) {
+      speed = `, ${(((done - from.done) * 1000) / (at - from.at)).toFixed(1)} a second`;
+      from = { at, done };
+    }
+    process.stderr.write(`${eraseLine}${done} of ${total} ${unit}${speed}`);
+  };
+  return { show, erase: () => void process.stderr.write(eraseLine) };
+}
+
 /** See no-color.org: any value but the empty one. */
 function noColor(): boolean {
   return (process.env["NO_COLOR"] ?? "") !== "" || process.env["TERM"] === "dumb";

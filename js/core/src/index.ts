@@ -1,5 +1,6 @@
 import "./symbols.js";
 
+export { type Benchmark, type BenchmarkOptions, type BenchmarkResult, benchmark } from "./benchmark.js";
 export { ClutorError, type ErrorCode } from "./errors.js";
 export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
 export { type Inspection, inspect, kernels } from "./inspect.js";

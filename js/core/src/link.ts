@@ -6,7 +6,7 @@ import { fromFailure } from "./errors.js";
 const SLICE_BYTES = 1 << 20;
 
 export interface Progress {
-  /** Work done so far, in the unit of `total`: bytes while loading, tokens while scoring. */
+  /** Work done so far, in the unit of `total`: bytes while loading, tokens while scoring or measuring. */
   done: number;
   total: number;
 }
