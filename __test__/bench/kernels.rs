@@ -102,7 +102,7 @@ fn gigaops_per_second(path: &dyn Kernels, ty: TensorType, weights: &[u8]) -> f64
 /// Bytes that stand for weights of any type, in huge pages as those of a model.
 struct Memory {
     bytes: MmapMut,
-    /// Whether the exponents of MXFP4's blocks are among them.
+    /// Whether exponents of a type are among them.
     has_exponents: bool,
 }
 
@@ -122,12 +122,19 @@ impl Memory {
 
     /// The first `bytes` bytes, as weights of `ty`.
     fn weights(&mut self, ty: TensorType, bytes: usize) -> &[u8] {
-        if ty == TensorType::MXFP4 {
-            // Its scale is a whole exponent; those of models lie near 2^-7, and tiny ones would cost subnormal arithmetic.
-            self.bytes.iter_mut().step_by(ty.block_bytes()).for_each(|exponent| *exponent = 120);
-            self.has_exponents = true;
-        } else if std::mem::take(&mut self.has_exponents) {
+        if std::mem::take(&mut self.has_exponents) {
             Self::fill(&mut self.bytes);
+        }
+        // Subnormal numbers would be measured, not products: these types have bytes that are exponents, or begin with them.
+        let exponent = match ty {
+            // That of models lies near 2^-7.
+            TensorType::MXFP4 => Some((0, 120)),
+            TensorType::F32 | TensorType::BF16 => Some((ty.block_bytes() - 1, 0x3c)),
+            _ => None,
+        };
+        if let Some((at, exponent)) = exponent {
+            self.bytes.iter_mut().skip(at).step_by(ty.block_bytes()).for_each(|byte| *byte = exponent);
+            self.has_exponents = true;
         }
         &self.bytes[..bytes]
     }

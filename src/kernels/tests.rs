@@ -98,7 +98,7 @@ proptest! {
 
     #[test]
     fn every_path_multiplies_like_scalar_to_the_bit(
-        seed in any::<u64>(), rows in 0usize..22, n_blocks in 1usize..20, n in 1usize..10,
+        seed in any::<u64>(), rows in 0usize..40, n_blocks in 1usize..20, n in 1usize..10,
     ) {
         let scalar = by_name("scalar").unwrap();
         for ty in multipliable() {
@@ -184,7 +184,7 @@ proptest! {
 #[test]
 fn long_rows_and_many_columns_have_the_same_bits_on_every_path() {
     // Longer than what a path unpacks at once, more columns than share it, and an odd rest of each.
-    let (rows, cols, n) = (9, 256 * 19, 131);
+    let (rows, cols, n) = (41, 256 * 19, 131);
     let scalar = by_name("scalar").unwrap();
     for ty in multipliable() {
         let random = &mut Random(3);
@@ -196,6 +196,36 @@ fn long_rows_and_many_columns_have_the_same_bits_on_every_path() {
         for path in available() {
             let out = product(path, &w, 0..rows, &x, &columns);
             assert_eq!(bits(&out), bits(&right), "{} {ty}", path.name());
+        }
+    }
+}
+
+#[test]
+fn the_largest_integers_have_the_same_bits_on_every_path() {
+    // Quants at either end of their range against activations of 127 and of -127, all of one sign: sums that a path keeps
+    // in few bits are as far from zero as they can be.
+    let (rows, cols, scalar) = (4, 256, by_name("scalar").unwrap());
+    for ty in multipliable() {
+        let mut x = Activations::new();
+        x.resize(ty.activation_format().unwrap(), cols, 4);
+        for (column, value) in x.columns_mut().into_iter().zip([1.0, -1.0, 1.0, -1.0]) {
+            scalar.quantize(&vec![value; cols], column);
+        }
+        for fill in [0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0] {
+            let mut bytes = vec![fill; rows * ty.row_bytes(cols).unwrap()];
+            for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+                for offset in scale_offsets(ty) {
+                    block[*offset..offset + 2].copy_from_slice(&f16::ONE.to_le_bytes());
+                }
+            }
+            let w = WeightRows::new(ty, &bytes, rows, cols);
+            for columns in [&[0][..], &[1], &[0, 1, 2, 3]] {
+                let right = bits(&product(scalar, &w, 0..rows, &x, columns));
+                for path in available() {
+                    let out = product(path, &w, 0..rows, &x, columns);
+                    assert_eq!(bits(&out), right, "{} {ty} {fill:#x} {columns:?}", path.name());
+                }
+            }
         }
     }
 }

@@ -74,8 +74,9 @@ pub struct Product<'a> {
     pub out: OutColumns<'a>,
 }
 
-/// Rows of one task are a multiple of this, so that kernels that take several rows at a time stay full.
-const ROW_STEP: usize = 16;
+/// Rows of one task are a multiple of this, so that kernels that take several rows at a time stay full: with one column,
+/// and with several.
+const ROW_STEPS: [usize; 2] = [16, 32];
 /// Multiply-adds below which a hand-off costs more than it saves.
 const SERIAL_WORK: usize = 1 << 16;
 /// Tasks per thread: enough to even out the end, few enough to stay cheap.
@@ -98,7 +99,8 @@ pub fn multiply(pool: &Pool, kernels: &dyn Kernels, products: &[Product<'_>]) {
         .enumerate()
         .flat_map(|(i, p)| {
             let per_row = (p.weights.cols() * p.columns.len()).max(1);
-            let step = (task_work / per_row).next_multiple_of(ROW_STEP).max(ROW_STEP);
+            let row_step = ROW_STEPS[usize::from(p.columns.len() > 1)];
+            let step = (task_work / per_row).next_multiple_of(row_step).max(row_step);
             let rows = p.weights.rows();
             (0..rows).step_by(step).map(move |first| (i, first..(first + step).min(rows)))
         })

@@ -1,25 +1,14 @@
 //! Products of the K-quants and the other types with blocks of 256.
 
 use super::super::rows;
-use super::super::unpack::{Unpack256, even_odd, prefetch};
+use super::super::unpack::{Quants, Unpack256, prefetch};
 use super::Product;
-use super::lanes::{ROWS, add_products, offset, to_array, transpose, unsigned};
+use super::lanes::{GROUPS, ROWS, offset, transpose, unsigned};
 use super::multiply::Vnni;
+use super::tiles::{self, PackedBlock, Panel, Sums};
 use crate::quant::Column;
 use std::arch::x86_64::*;
 use std::ops::Range;
-
-/// Columns that share an unpacked group; their sums lie on the stack.
-const COLUMNS: usize = 64;
-
-/// Sums of 16 rows and one column.
-#[derive(Clone, Copy)]
-struct Sums {
-    /// Integer product of the block at hand.
-    integers: __m512i,
-    total: __m512,
-    min_total: __m512,
-}
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 pub(super) fn matmul<B: Unpack256>(product: Product<'_>, rows: Range<usize>) {
@@ -27,164 +16,236 @@ pub(super) fn matmul<B: Unpack256>(product: Product<'_>, rows: Range<usize>) {
         // SAFETY: this function has the features.
         return unsafe { rows::blocks_256::matmul::<Vnni, B>(product, rows, x) };
     }
-    for first in rows.clone().step_by(ROWS) {
-        let group: [&[B]; ROWS] = product.rows(first, rows.end);
-        for start in (0..product.columns.len()).step_by(COLUMNS) {
-            add_columns(product, &group, start, first, rows.end);
+    tiles::matmul::<Block<B>>(product, rows);
+}
+
+/// One block of each of the rows of a tile, a lane a row.
+struct Block<B> {
+    /// `[groups of rows, 64]` vectors of four quants a row.
+    quads: [[__m512i; 64]; GROUPS],
+    /// `[groups of rows, 16]` integer scales.
+    scales: [[__m512i; 16]; GROUPS],
+    /// Pairs of 16-bit minimums, in the order of [`pairs_of_sums`].
+    mins: [[__m512i; 8]; GROUPS],
+    /// Float factors of the products and of the minimums.
+    factors: [[__m512; 2]; GROUPS],
+    ty: std::marker::PhantomData<B>,
+}
+
+/// Neighbouring elements whose products, counted from the type's offset, have a sum that fits 16 bits; 0 if not even eight.
+const fn elements_in_16_bits<B: Unpack256>() -> usize {
+    let largest = match B::QUANTS {
+        Quants::Above(offset) if offset > 0 => {
+            let (below, above) = (offset as usize, B::LARGEST as usize - offset as usize);
+            if below > above { below } else { above }
         }
+        Quants::Above(_) => B::LARGEST as usize,
+        Quants::Signed => 128,
+    };
+    match i16::MAX as usize / (127 * largest) {
+        16.. => 16,
+        8..16 => 8,
+        _ => 0,
     }
 }
 
-/// Products of 16 rows and up to [`COLUMNS`] columns from `start` on.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn add_columns<B: Unpack256>(product: Product<'_>, rows: &[&[B]; ROWS], start: usize, first: usize, end: usize) {
-    let n_blocks = product.w.cols() / 256;
-    let columns = &product.columns[start..product.columns.len().min(start + COLUMNS)];
-    let zero = _mm512_setzero_ps();
-    let mut sums = [Sums { integers: _mm512_setzero_si512(), total: zero, min_total: zero }; COLUMNS];
-    let sums = &mut sums[..columns.len()];
-    for i in 0..n_blocks {
-        let blocks = rows.map(|row| &row[i]);
-        for block in blocks {
-            prefetch(block, ROWS * n_blocks * size_of::<B>());
-        }
-        let scales = Scales::new(&blocks);
-        add_group::<B, 0>(&blocks, &scales, columns, i, sums);
-        add_group::<B, 1>(&blocks, &scales, columns, i, sums);
-        add_group::<B, 2>(&blocks, &scales, columns, i, sums);
-        add_group::<B, 3>(&blocks, &scales, columns, i, sums);
-        add_group::<B, 4>(&blocks, &scales, columns, i, sums);
-        add_group::<B, 5>(&blocks, &scales, columns, i, sums);
-        add_group::<B, 6>(&blocks, &scales, columns, i, sums);
-        add_group::<B, 7>(&blocks, &scales, columns, i, sums);
-        add_floats::<B>(&scales, columns, i, sums);
-    }
-    for (j, sums) in sums.iter().enumerate() {
-        let values = if B::HAS_MIN { _mm512_sub_ps(sums.total, sums.min_total) } else { sums.total };
-        product.store(start + j, first, end, &to_array(values));
+/// Elements that are summed before they are scaled.
+const fn run<B: Unpack256>() -> usize {
+    match elements_in_16_bits::<B>() {
+        0 if B::SCALE_BY_16 => 16,
+        0 => 32,
+        n => n,
     }
 }
 
-/// Adds the integer products of group `J` of 32 elements of block `i`.
+impl<B: Unpack256> Panel for Block<B> {
+    type Bytes = B;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller has AVX-512.
+        unsafe {
+            let (integers, floats) = (_mm512_setzero_si512(), _mm512_setzero_ps());
+            Self {
+                quads: [[integers; 64]; GROUPS],
+                scales: [[integers; 16]; GROUPS],
+                mins: [[integers; 8]; GROUPS],
+                factors: [[floats; 2]; GROUPS],
+                ty: std::marker::PhantomData,
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock) {
+        let below = -offset(B::QUANTS);
+        if below != 0 {
+            let quants = &column.quants[256 * i..256 * (i + 1)];
+            for (to, run) in packed.starts.iter_mut().zip(quants.chunks_exact(const { run::<B>() })) {
+                to[c] = below * run.iter().map(|x| i32::from(*x)).sum::<i32>();
+            }
+        }
+        packed.scales[0][c] = column.scales[i];
+        if B::HAS_MIN {
+            let pairs = pairs_of_sums::<B>(&column.sums.as_chunks().0[i]);
+            for (to, pair) in packed.pairs.iter_mut().zip(pairs) {
+                to[c] = pair;
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn unpack(&mut self, rows: &[&[B]; GROUPS * ROWS], i: usize) {
+        for g in 0..GROUPS {
+            let blocks: [&B; ROWS] = std::array::from_fn(|r| &rows[ROWS * g + r][i]);
+            for block in blocks {
+                prefetch(block, size_of_val(rows[0]) * GROUPS * ROWS);
+            }
+            let quads = self.quads[g].as_chunks_mut::<8>().0;
+            quads[0] = quads_of::<B, 0>(&blocks);
+            quads[1] = quads_of::<B, 1>(&blocks);
+            quads[2] = quads_of::<B, 2>(&blocks);
+            quads[3] = quads_of::<B, 3>(&blocks);
+            quads[4] = quads_of::<B, 4>(&blocks);
+            quads[5] = quads_of::<B, 5>(&blocks);
+            quads[6] = quads_of::<B, 6>(&blocks);
+            quads[7] = quads_of::<B, 7>(&blocks);
+            self.unpack_scales(g, &blocks);
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn multiply<const C: usize>(&self, x: &PackedBlock, sums: &mut Sums) {
+        let zero = _mm512_setzero_si512();
+        let mut products = [[zero; GROUPS]; C];
+        let run = const { run::<B>() };
+        for k in 0..256 / run {
+            let mut dots = [[zero; GROUPS]; C];
+            if offset(B::QUANTS) != 0 {
+                for c in 0..C {
+                    dots[c] = [_mm512_set1_epi32(x.starts[k][c]); GROUPS];
+                }
+            }
+            for q in k * run / 4..(k + 1) * run / 4 {
+                for c in 0..C {
+                    let x = _mm512_set1_epi32(x.quads[q][c]);
+                    for g in 0..GROUPS {
+                        dots[c][g] = _mm512_dpbusd_epi32(dots[c][g], self.quads[g][q], x);
+                    }
+                }
+            }
+            for c in 0..C {
+                for g in 0..GROUPS {
+                    let scale = self.scales[g][k * run / 16];
+                    products[c][g] = if const { elements_in_16_bits::<B>() } > 0 {
+                        // The sum is the lane's lower half; the scale's upper half is zero.
+                        _mm512_dpwssd_epi32(products[c][g], dots[c][g], scale)
+                    } else {
+                        _mm512_add_epi32(products[c][g], _mm512_mullo_epi32(dots[c][g], scale))
+                    };
+                }
+            }
+        }
+        for c in 0..C {
+            for g in 0..GROUPS {
+                let x_scale = _mm512_set1_ps(x.scales[0][c]);
+                let factors = _mm512_mul_ps(self.factors[g][0], x_scale);
+                let [total, min_total] = &mut sums[c][g];
+                *total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(products[c][g]), *total);
+                if B::HAS_MIN {
+                    let mut integers = zero;
+                    for k in 0..n_pairs::<B>() {
+                        integers = _mm512_dpwssd_epi32(integers, self.mins[g][k], _mm512_set1_epi32(x.pairs[k][c]));
+                    }
+                    let factors = _mm512_mul_ps(self.factors[g][1], x_scale);
+                    *min_total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(integers), *min_total);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn value([total, min_total]: [__m512; 2]) -> __m512 {
+        // SAFETY: the caller has AVX-512.
+        if B::HAS_MIN { unsafe { _mm512_sub_ps(total, min_total) } } else { total }
+    }
+}
+
+/// Pairs of minimums of a block: where 32 elements share one, their two sums are added first.
+const fn n_pairs<B: Unpack256>() -> usize {
+    if B::SCALE_BY_16 { 8 } else { 4 }
+}
+
+/// Sums of activations in pairs that belong to the pairs of minimums: those of elements `64 k` and `64 k + 32`, and after
+/// four of these pairs, where each 16 elements have a minimum, those 16 elements further on.
+fn pairs_of_sums<B: Unpack256>(sums: &[i16; 16]) -> [i32; 8] {
+    let pair = |a: i16, b: i16| i32::from(a) & 0xffff | i32::from(b) << 16;
+    std::array::from_fn(|k| match (k, B::SCALE_BY_16) {
+        (0..4, true) => pair(sums[4 * k], sums[4 * k + 2]),
+        (_, true) => pair(sums[4 * (k - 4) + 1], sums[4 * (k - 4) + 3]),
+        (0..4, false) => pair(sums[4 * k] + sums[4 * k + 1], sums[4 * k + 2] + sums[4 * k + 3]),
+        (_, false) => 0,
+    })
+}
+
+/// Quants of group `J` of 32 elements, four a vector.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn add_group<B: Unpack256, const J: usize>(
-    blocks: &[&B; ROWS],
-    scales: &Scales,
-    columns: &[Column<'_>],
-    i: usize,
-    sums: &mut [Sums],
-) {
+fn quads_of<B: Unpack256, const J: usize>(blocks: &[&B; ROWS]) -> [__m512i; 8] {
     let mut quants = [_mm256_setzero_si256(); ROWS];
     for (quants, block) in quants.iter_mut().zip(blocks) {
         // SAFETY: this function has AVX2.
         *quants = unsigned(B::QUANTS, unsafe { block.group::<J>() });
     }
-    let quants = transpose(&quants);
-    let (first_scale, second_scale) = (half::<J>(scales.integers[J / 2]), half::<J>(scales.integers[4 + J / 2]));
-    for (x, sums) in columns.iter().zip(sums) {
-        let activations: &[[u8; 4]; 8] = bytemuck::cast_ref(&x.quants.as_chunks::<32>().0[8 * i + J]);
-        let [a, b] = x.sums.as_chunks::<2>().0[8 * i + J].map(|sum| -offset(B::QUANTS) * i32::from(sum));
-        let products = if B::SCALE_BY_16 {
-            let [first, second] = halves(&quants);
-            let [x_first, x_second] = halves(activations);
-            _mm512_add_epi32(
-                _mm512_mullo_epi32(first_scale, add_products(a, first, x_first)),
-                _mm512_mullo_epi32(second_scale, add_products(b, second, x_second)),
-            )
-        } else {
-            _mm512_mullo_epi32(first_scale, add_products(a + b, &quants, activations))
-        };
-        sums.integers = _mm512_add_epi32(sums.integers, products);
-    }
+    transpose(&quants)
 }
 
-#[inline(always)]
-fn halves<T>(x: &[T; 8]) -> [&[T; 4]; 2] {
-    let (first, second) = x.split_at(4);
-    [first, second].map(|half| half.first_chunk().expect("half of eight is four"))
-}
-
-/// The even 16-bit half of each lane where `J` is even, else the odd one, with its sign.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn half<const J: usize>(pairs: __m512i) -> __m512i {
-    let upper = if J.is_multiple_of(2) { _mm512_slli_epi32::<16>(pairs) } else { pairs };
-    _mm512_srai_epi32::<16>(upper)
-}
-
-/// Adds block `i`, whose integers have been summed, to the float sums, and begins the next block's integers at zero.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn add_floats<B: Unpack256>(scales: &Scales, columns: &[Column<'_>], i: usize, sums: &mut [Sums]) {
-    for (x, sums) in columns.iter().zip(sums) {
-        let x_scale = _mm512_set1_ps(x.scales[i]);
-        let factors = _mm512_mul_ps(scales.factors, x_scale);
-        sums.total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(sums.integers), sums.total);
-        sums.integers = _mm512_setzero_si512();
-        if B::HAS_MIN {
-            let mut x_sums = [0i32; 8];
-            // SAFETY: the array is as long as the vector, and this function has AVX2.
-            unsafe { _mm256_storeu_si256(x_sums.as_mut_ptr().cast(), even_odd(&x.sums.as_chunks().0[i])) };
-            let mut integers = _mm512_setzero_si512();
-            for (mins, x_sums) in scales.mins.iter().zip(x_sums) {
-                integers = _mm512_dpwssd_epi32(integers, *mins, _mm512_set1_epi32(x_sums));
-            }
-            let factors = _mm512_mul_ps(scales.min_factors, x_scale);
-            sums.min_total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(integers), sums.min_total);
-        }
-    }
-}
-
-/// Scales of a block of 16 rows, a lane each.
-struct Scales {
-    /// Pairs of 16-bit scales in the order of [`Scales`](super::super::unpack::Scales): vector `k` holds scales `4 k` and `4 k + 2`, vector
-    /// `4 + k` those after them.
-    integers: [__m512i; 8],
-    /// Minimums in the same order, where the format has them.
-    mins: [__m512i; 8],
-    factors: __m512,
-    min_factors: __m512,
-}
-
-impl Scales {
+impl<B: Unpack256> Block<B> {
+    /// Scales, minimums and factors of the 16 rows of group `g`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-    fn new<B: Unpack256>(blocks: &[&B; ROWS]) -> Self {
-        let mut integers = [_mm256_setzero_si256(); ROWS];
-        let mut mins = integers;
+    fn unpack_scales(&mut self, g: usize, blocks: &[&B; ROWS]) {
+        let mut scales = [_mm256_setzero_si256(); ROWS];
+        let mut mins = scales;
         let mut fours = [_mm256_setzero_ps(); 4];
         for (i, blocks) in blocks.as_chunks::<4>().0.iter().enumerate() {
             // SAFETY: this function has AVX2 and F16C.
-            let (scales, factors) = unsafe { B::scales(*blocks) };
+            let (four, factors) = unsafe { B::scales(*blocks) };
             fours[i] = factors;
-            for (r, scales) in scales.iter().enumerate() {
-                integers[4 * i + r] = scales.scales;
-                mins[4 * i + r] = scales.sum_factors;
+            for (r, four) in four.iter().enumerate() {
+                scales[4 * i + r] = four.scales;
+                mins[4 * i + r] = four.sum_factors;
             }
+        }
+        // Vector `k` holds scales `4 k` and `4 k + 2`, vector `4 + k` those after them.
+        for (k, pair) in transpose(&scales).into_iter().enumerate() {
+            let (low, high) = (_mm512_slli_epi32::<16>(pair), pair);
+            let at = 4 * (k % 4) + k / 4;
+            self.scales[g][at] = scale_lanes::<B>(low);
+            self.scales[g][at + 2] = scale_lanes::<B>(high);
         }
         let join = _mm512_castps256_ps512;
         let (low, high) =
             (_mm512_insertf32x8::<1>(join(fours[0]), fours[1]), _mm512_insertf32x8::<1>(join(fours[2]), fours[3]));
-        let zero = _mm512_setzero_si512();
         if B::HAS_MIN {
+            self.mins[g] = transpose(&mins);
             // Scales and those of the minimums take turns.
             let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
             let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
-            Self {
-                integers: transpose(&integers),
-                mins: transpose(&mins),
-                factors: _mm512_permutex2var_ps(low, even, high),
-                min_factors: _mm512_permutex2var_ps(low, odd, high),
-            }
+            self.factors[g] = [_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high)];
         } else {
             // Each four lanes come twice.
-            Self {
-                integers: transpose(&integers),
-                mins: [zero; 8],
-                factors: _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high),
-                min_factors: _mm512_castsi512_ps(zero),
-            }
+            self.factors[g][0] = _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high);
         }
     }
+}
+
+/// Scales from the upper halves of lanes: in the lower halves alone, or as whole lanes where those are multiplied.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn scale_lanes<B: Unpack256>(upper: __m512i) -> __m512i {
+    if elements_in_16_bits::<B>() > 0 { _mm512_srli_epi32::<16>(upper) } else { _mm512_srai_epi32::<16>(upper) }
 }

@@ -3,13 +3,13 @@
 use super::super::rows;
 use super::super::unpack::{Unpack32, prefetch};
 use super::Product;
-use super::lanes::{ROWS, add_products, offset, to_array, transpose, unsigned};
+use super::lanes::{GROUPS, ROWS, offset, transpose, unsigned};
 use super::multiply::Vnni;
+use super::tiles::{self, COLUMNS, PackedBlock, Panel, Sums};
+use crate::quant::Column;
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 use std::ops::Range;
-
-/// Columns that share an unpacked block; their sums lie on the stack.
-const COLUMNS: usize = 64;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 pub(super) fn matmul<B: Unpack32>(product: Product<'_>, rows: Range<usize>) {
@@ -17,44 +17,114 @@ pub(super) fn matmul<B: Unpack32>(product: Product<'_>, rows: Range<usize>) {
         // SAFETY: this function has the features.
         return unsafe { rows::blocks_32::matmul::<Vnni, B>(product, rows, x) };
     }
-    for first in rows.clone().step_by(ROWS) {
-        let group: [&[B]; ROWS] = product.rows(first, rows.end);
-        for start in (0..product.columns.len()).step_by(COLUMNS) {
-            add_columns(product, &group, start, first, rows.end);
-        }
-    }
+    tiles::matmul::<Blocks<B>>(product, rows);
 }
 
-/// Products of 16 rows and up to [`COLUMNS`] columns from `start` on.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-fn add_columns<B: Unpack32>(product: Product<'_>, rows: &[&[B]; ROWS], start: usize, first: usize, end: usize) {
-    let n_blocks = product.w.cols() / 32;
-    let columns = &product.columns[start..product.columns.len().min(start + COLUMNS)];
-    let mut totals = [[_mm512_setzero_ps(); 2]; COLUMNS];
-    for i in 0..n_blocks {
-        let mut quants = [_mm256_setzero_si256(); ROWS];
-        for (quants, row) in quants.iter_mut().zip(rows) {
-            let block = &row[i];
-            prefetch(block, ROWS * n_blocks * size_of::<B>());
-            // SAFETY: this function has AVX2.
-            *quants = unsigned(B::QUANTS, unsafe { block.quants() });
+/// Up to eight neighbouring blocks of each of the rows of a tile, a lane a row.
+struct Blocks<B> {
+    blocks: [[Unpacked; GROUPS]; 8],
+    /// Blocks in use: fewer than eight at the end of a row.
+    n: usize,
+    ty: PhantomData<B>,
+}
+
+/// A block of 16 rows.
+#[derive(Clone, Copy)]
+struct Unpacked {
+    /// Vectors of four quants a row.
+    quads: [__m512i; 8],
+    scales: __m512,
+    /// Added minimums.
+    mins: __m512,
+}
+
+impl<B: Unpack32> Panel for Blocks<B> {
+    type Bytes = B;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller has AVX-512.
+        let (integers, floats) = unsafe { (_mm512_setzero_si512(), _mm512_setzero_ps()) };
+        let block = Unpacked { quads: [integers; 8], scales: floats, mins: floats };
+        Self { blocks: [[block; GROUPS]; 8], n: 0, ty: PhantomData }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn pack(column: &Column<'_>, i: usize, c: usize, packed: &mut PackedBlock) {
+        let blocks = 8 * i..column.scales.len().min(8 * (i + 1));
+        let sums = column.sums[2 * blocks.start..2 * blocks.end].as_chunks::<2>().0;
+        for (to, [a, b]) in packed.starts.iter_mut().zip(sums) {
+            to[c] = -offset(B::QUANTS) * (i32::from(*a) + i32::from(*b));
         }
-        let quants = transpose(&quants);
-        let [scales, mins] = scales_and_mins(rows, i);
-        for (x, [total, min_total]) in columns.iter().zip(&mut totals) {
-            let sum = i32::from(x.sums[2 * i]) + i32::from(x.sums[2 * i + 1]);
-            let activations: &[[u8; 4]; 8] = bytemuck::cast_ref(&x.quants.as_chunks::<32>().0[i]);
-            let integers = add_products(-offset(B::QUANTS) * sum, &quants, activations);
-            let factors = _mm512_mul_ps(scales, _mm512_set1_ps(x.scales[i]));
-            *total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(integers), *total);
-            if B::HAS_MIN {
-                *min_total = _mm512_fmadd_ps(mins, _mm512_set1_ps(x.scaled_sums[i]), *min_total);
+        for (to, scale) in packed.scales.iter_mut().zip(&column.scales[blocks.clone()]) {
+            to[c] = *scale;
+        }
+        if B::HAS_MIN {
+            for (to, sum) in packed.scaled_sums.iter_mut().zip(&column.scaled_sums[blocks]) {
+                to[c] = *sum;
             }
         }
     }
-    for (j, [total, min_total]) in totals[..columns.len()].iter().enumerate() {
-        let values = if B::HAS_MIN { _mm512_add_ps(*total, *min_total) } else { *total };
-        product.store(start + j, first, end, &to_array(values));
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn unpack(&mut self, rows: &[&[B]; GROUPS * ROWS], i: usize) {
+        let blocks = 8 * i..rows[0].len().min(8 * (i + 1));
+        self.n = blocks.len();
+        for (i, unpacked) in blocks.zip(&mut self.blocks) {
+            for (rows, unpacked) in rows.as_chunks::<ROWS>().0.iter().zip(unpacked) {
+                let mut quants = [_mm256_setzero_si256(); ROWS];
+                for (quants, row) in quants.iter_mut().zip(rows) {
+                    prefetch(&row[i], size_of_val(*row) * GROUPS * ROWS);
+                    // SAFETY: this function has AVX2.
+                    *quants = unsigned(B::QUANTS, unsafe { row[i].quants() });
+                }
+                let [scales, mins] = scales_and_mins(rows, i);
+                *unpacked = Unpacked { quads: transpose(&quants), scales, mins };
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn multiply<const C: usize>(&self, x: &PackedBlock, sums: &mut Sums) {
+        let mut totals: [[[__m512; 2]; GROUPS]; C] = std::array::from_fn(|c| sums[c]);
+        for (i, blocks) in self.blocks[..self.n].iter().enumerate() {
+            let quads: &[[i32; COLUMNS]; 8] = &x.quads.as_chunks().0[i];
+            let mut integers = [[_mm512_setzero_si512(); GROUPS]; C];
+            if offset(B::QUANTS) != 0 {
+                for c in 0..C {
+                    integers[c] = [_mm512_set1_epi32(x.starts[i][c]); GROUPS];
+                }
+            }
+            for q in 0..8 {
+                for c in 0..C {
+                    let x = _mm512_set1_epi32(quads[q][c]);
+                    for g in 0..GROUPS {
+                        integers[c][g] = _mm512_dpbusd_epi32(integers[c][g], blocks[g].quads[q], x);
+                    }
+                }
+            }
+            for c in 0..C {
+                for g in 0..GROUPS {
+                    let [total, min_total] = &mut totals[c][g];
+                    let factors = _mm512_mul_ps(blocks[g].scales, _mm512_set1_ps(x.scales[i][c]));
+                    *total = _mm512_fmadd_ps(factors, _mm512_cvtepi32_ps(integers[c][g]), *total);
+                    if B::HAS_MIN {
+                        let sum = _mm512_set1_ps(x.scaled_sums[i][c]);
+                        *min_total = _mm512_fmadd_ps(blocks[g].mins, sum, *min_total);
+                    }
+                }
+            }
+        }
+        sums[..C].copy_from_slice(&totals);
+    }
+
+    #[inline(always)]
+    unsafe fn value([total, min_total]: [__m512; 2]) -> __m512 {
+        // SAFETY: the caller has AVX-512.
+        if B::HAS_MIN { unsafe { _mm512_add_ps(total, min_total) } } else { total }
     }
 }
 

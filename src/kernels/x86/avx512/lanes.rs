@@ -5,6 +5,8 @@ use std::arch::x86_64::*;
 
 /// Rows that are multiplied at once: the 32-bit lanes of a register.
 pub(super) const ROWS: usize = 16;
+/// Registers of rows that share each activation.
+pub(super) const GROUPS: usize = 2;
 
 /// Turns 16 rows of eight 32-bit words round: vector `k` of the result holds word `k` of every row, row `r` in lane `r`.
 ///
@@ -60,19 +62,6 @@ pub(super) fn unsigned(kind: Quants, quants: __m256i) -> __m256i {
         Quants::Above(_) => quants,
         Quants::Signed => _mm256_xor_si256(quants, _mm256_set1_epi8(-128)),
     }
-}
-
-/// Adds to each lane of `start` the products of its row's quants, four a vector, and the activations, four a word.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-pub(super) fn add_products<const N: usize>(start: i32, quants: &[__m512i; N], x: &[[u8; 4]; N]) -> __m512i {
-    // Two chains, as one instruction's result is not ready for the next but after several cycles.
-    let mut sums = [_mm512_set1_epi32(start), _mm512_setzero_si512()];
-    for k in 0..N {
-        let x = _mm512_set1_epi32(i32::from_le_bytes(x[k]));
-        sums[k % 2] = _mm512_dpbusd_epi32(sums[k % 2], quants[k], x);
-    }
-    _mm512_add_epi32(sums[0], sums[1])
 }
 
 /// The lanes as an array.

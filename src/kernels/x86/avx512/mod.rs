@@ -10,6 +10,7 @@ mod blocks_32;
 mod lanes;
 mod multiply;
 mod numbers;
+mod tiles;
 
 use super::super::{Kernels, OutColumns, assert_shapes};
 use super::Product;

@@ -6,6 +6,7 @@ use std::arch::x86_64::*;
 
 impl Unpack256 for BlockQ2K {
     const QUANTS: Quants = Quants::Above(0);
+    const LARGEST: u8 = 3;
     const SCALE_BY_16: bool = true;
 
     #[inline(always)]
@@ -28,6 +29,7 @@ impl Unpack256 for BlockQ2K {
 
 impl Unpack256 for BlockQ3K {
     const QUANTS: Quants = Quants::Above(4);
+    const LARGEST: u8 = 7;
     const SCALE_BY_16: bool = true;
 
     #[inline(always)]
@@ -52,6 +54,7 @@ impl Unpack256 for BlockQ3K {
 
 impl Unpack256 for BlockQ4K {
     const QUANTS: Quants = Quants::Above(0);
+    const LARGEST: u8 = 15;
     const SCALE_BY_16: bool = false;
 
     #[inline(always)]
@@ -69,6 +72,7 @@ impl Unpack256 for BlockQ4K {
 
 impl Unpack256 for BlockQ5K {
     const QUANTS: Quants = Quants::Above(0);
+    const LARGEST: u8 = 31;
     const SCALE_BY_16: bool = false;
 
     #[inline(always)]
@@ -89,6 +93,7 @@ impl Unpack256 for BlockQ5K {
 
 impl Unpack256 for BlockQ6K {
     const QUANTS: Quants = Quants::Above(32);
+    const LARGEST: u8 = 63;
     const SCALE_BY_16: bool = true;
 
     #[inline(always)]
@@ -121,6 +126,7 @@ impl Unpack256 for BlockQ6K {
 
 impl Unpack256 for BlockIq4Xs {
     const QUANTS: Quants = Quants::Signed;
+    const LARGEST: u8 = 127;
     const SCALE_BY_16: bool = false;
 
     #[inline(always)]
@@ -142,6 +148,7 @@ impl Unpack256 for BlockIq4Xs {
 
 impl Unpack256 for BlockIq3S {
     const QUANTS: Quants = Quants::Above(15);
+    const LARGEST: u8 = 30;
     const SCALE_BY_16: bool = false;
 
     #[inline(always)]

@@ -104,6 +104,9 @@ pub(super) trait Unpack256: Block {
     /// Meaning of [`group`](Self::group). Unsigned quants are below 32, or below 64 where they are above by 32.
     const QUANTS: Quants;
 
+    /// Largest unsigned quant; means nothing for signed ones.
+    const LARGEST: u8;
+
     /// True where each 16 elements have a scale of their own, false where 32 share one.
     const SCALE_BY_16: bool;
 
