@@ -96,24 +96,35 @@ pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
                 // SAFETY: as above.
                 unsafe { panel.unpack(&group, i) };
                 for (tile, (x, sums)) in packed.iter().zip(&mut sums).enumerate() {
+                    let n = COLUMNS.min(columns.len() - COLUMNS * tile);
                     // SAFETY: as above.
                     unsafe {
-                        match columns.len() - COLUMNS * tile {
+                        match n {
                             1 => panel.multiply::<1>(x, sums),
                             2 => panel.multiply::<2>(x, sums),
                             3 => panel.multiply::<3>(x, sums),
                             _ => panel.multiply::<COLUMNS>(x, sums),
                         }
                     }
+                    // Results go out while the next tile is computed: their memory is seldom in a cache.
+                    if i + 1 == n_panels {
+                        let first_column = start + COLUMNS * tile;
+                        store::<P>(product, first_column..first_column + n, first, rows.end, sums);
+                    }
                 }
             }
-            for j in 0..columns.len() {
-                for (g, sums) in sums[j / COLUMNS][j % COLUMNS].iter().enumerate() {
-                    let first = first + ROWS * g;
-                    // SAFETY: as above.
-                    product.store(start + j, first, rows.end, &to_array(unsafe { P::value(*sums) }));
-                }
-            }
+        }
+    }
+}
+
+/// Stores the results of a tile, but for rows from `end` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn store<P: Panel>(product: Product<'_>, columns: Range<usize>, first: usize, end: usize, sums: &Sums) {
+    for (j, sums) in columns.zip(sums) {
+        for (g, sums) in sums.iter().enumerate() {
+            // SAFETY: this function has the features.
+            product.store(j, first + ROWS * g, end, &to_array(unsafe { P::value(*sums) }));
         }
     }
 }
