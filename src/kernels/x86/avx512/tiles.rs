@@ -71,6 +71,10 @@ pub(super) trait Panel {
 pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
     let n = product.columns.len();
     let n_panels = product.w.cols().div_ceil(256);
+    if n_panels == 0 {
+        let zeros = vec![0.0; rows.len()];
+        return (0..n).for_each(|j| product.out.write_rows(j, rows.start, &zeros));
+    }
     // Chunks of about the same size, so that none unpacks all weights for a few columns.
     let chunk = n.div_ceil(n.div_ceil(MOST_COLUMNS).max(1)).next_multiple_of(COLUMNS).max(COLUMNS);
     let n_tiles = n.min(chunk).div_ceil(COLUMNS);
