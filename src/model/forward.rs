@@ -1,6 +1,6 @@
 //! One forward pass over a batch of tokens: the path of a token, top to bottom.
 
-use super::attention::attend;
+use super::attention::{attend, store};
 use super::dense::{Bytes, DensePass};
 use super::kv_cache::Sequence;
 use super::linear::Compute;
@@ -125,7 +125,7 @@ impl Model {
         layer: usize,
     ) {
         let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
-        let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, .. } = workspace;
+        let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, attention, .. } = workspace;
 
         compute.norm(x, &weights.attn_norm, config.norm_eps, normed, quantized);
         let qkv = [&weights.attn_q, &weights.attn_k, &weights.attn_v];
@@ -133,12 +133,9 @@ impl Model {
         self.norm_and_rotate(q, &weights.attn_q_norm, turns);
         self.norm_and_rotate(k, &weights.attn_k_norm, turns);
 
-        let kv_dim = config.kv_dim();
-        for ((token, key), value) in batch.iter().zip(k.chunks_exact(kv_dim)).zip(v.chunks_exact(kv_dim)) {
-            sequences[token.sequence].write(layer, token.pos, key, value);
-        }
+        store(config.heads(), &compute, layer, sequences, batch, k, v);
         resize(heads, q.len());
-        attend(config, compute.kernels, compute.pool, layer, sequences, batch, q, heads);
+        attend(config.heads(), &compute, layer, sequences, batch, q, attention, heads);
 
         quantized.clear();
         compute.matrices(dense, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);

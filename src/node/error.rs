@@ -108,9 +108,10 @@ fn model_code(error: &ModelError) -> &'static str {
         ModelError::TooLarge { .. } | ModelError::DenseMemory { .. } => "OUT_OF_MEMORY",
         ModelError::Read { .. } => "FILE_READ",
         ModelError::Store(error) => store_code(error),
-        ModelError::SmartWithoutStreaming | ModelError::Smart { .. } | ModelError::RingWithoutStreaming => {
-            "INVALID_OPTION"
-        }
+        ModelError::SmartWithoutStreaming
+        | ModelError::Smart { .. }
+        | ModelError::RingWithoutStreaming
+        | ModelError::CacheBlocks { .. } => "INVALID_OPTION",
         ModelError::NoTokenizer => "NO_TOKENIZER",
         ModelError::Cancelled => "CANCELLED",
     }
