@@ -1,4 +1,4 @@
-import type { ExpectedText, LoadOptions, Model } from "@clutor/core";
+import type { CacheType, ExpectedText, LoadOptions, Model } from "@clutor/core";
 import type { Command, Option } from "commander";
 import { flag, modelFlag, threadsFlag } from "./flags.js";
 import {
@@ -12,12 +12,14 @@ import {
 import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
-export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
+export function computeFlags(command: Command, cacheType: CacheType): Command {
   command
     .addOption(modelFlag())
     .addOption(threadsFlag())
     .addOption(
-      flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
+      flag("--cache-type <type>", "numbers in the cache of keys and values")
+        .choices(["f16", "f32", "q8_0"])
+        .default(cacheType),
     );
   return streamingFlags(command).addOption(smartFlag()).addOption(warmStartFlag());
 }
@@ -30,7 +32,7 @@ export function statsFlag(): Option {
 export interface ComputeOptions extends StreamingOptions {
   model?: string;
   threads?: number;
-  cacheType: "f16" | "f32";
+  cacheType: CacheType;
 }
 
 /** The model file to use: the one given, or the built-in one, which is then named on stderr. */

@@ -4,7 +4,7 @@ export { ClutorError, type ErrorCode } from "./errors.js";
 export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
 export { type Inspection, inspect, kernels } from "./inspect.js";
 export type { Progress } from "./link.js";
-export type { CacheOptions, CachePolicy, ExpectedText, LoadOptions, SmartRouteOptions } from "./load-options.js";
+export type { CacheOptions, CachePolicy, CacheType, ExpectedText, LoadOptions, SmartRouteOptions } from "./load-options.js";
 export {
   type GenerateOptions,
   type Logits,
