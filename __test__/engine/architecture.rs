@@ -21,12 +21,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard", "workload"]),
     ("workload", &["store", "routing"]),
     ("stream", &["model", "workload", "store", "experts", "gguf", "quant", "kernels", "parallel"]),
+    ("bench", &["model", "stream", "store", "gguf", "routing", "parallel", "guard"]),
     (
         "node",
         &[
             "model",
             "generate",
             "stream",
+            "bench",
             "workload",
             "gguf",
             "tokenizer",

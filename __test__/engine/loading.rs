@@ -8,7 +8,7 @@ mod gguf_writer;
 mod models;
 
 use clutor::generate::logits;
-use clutor::model::{LoadOptions, Model, ModelError};
+use clutor::model::{LoadOptions, Model, ModelError, Residency};
 use copy::{copy_of, remove, set};
 use gguf_writer::{GgufWriter, STRING, Tensor, U32, string};
 use models::golden_folders;
@@ -166,6 +166,34 @@ fn loading_reports_its_progress_and_can_be_broken_off() {
     assert_eq!(last.done_bytes, last.total_bytes);
     let broken = Model::load(&file("olmoe-base"), &LoadOptions::default(), &mut |_| ControlFlow::Break(()));
     assert!(matches!(broken, Err(ModelError::Cancelled)));
+}
+
+#[test]
+fn a_mapped_a_copied_and_a_self_chosen_model_give_the_same_logits_and_tell_all_of_their_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    base().write(&path);
+    let tokens = [104, 101, 108, 108, 111];
+    let answers = |residency| {
+        let mut told = Vec::new();
+        let mut progress = |progress: clutor::model::LoadProgress| {
+            told.push(progress);
+            ControlFlow::Continue(())
+        };
+        let model = Model::load(&path, &LoadOptions { residency, ..LoadOptions::default() }, &mut progress).unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        assert!(told.is_sorted_by_key(|progress| progress.done_bytes));
+        assert_eq!(told.last().map(|last| (last.done_bytes, last.total_bytes)), Some((bytes, bytes)));
+        logits(&model, &tokens, 8, &|| false, &mut |_| {}).unwrap().logits
+    };
+    let mapped = answers(Residency::Map);
+    assert_eq!(answers(Residency::Copy), mapped);
+    // Large enough that the engine looks at what pages it gets, and of no whole number of them.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len((150 << 20) + 1234).unwrap();
+    assert_eq!(answers(Residency::Auto), mapped);
+    assert_eq!(answers(Residency::Copy), mapped);
+    assert_eq!(answers(Residency::Map), mapped);
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! All experts in memory: slices of the mapped files.
+//! All experts in memory: slices of the files.
 
 use super::{Expert, ExpertSource, ExpertsError, Fetch, LayerExperts};
-use crate::gguf::{ExpertSlice, MappedGguf};
+use crate::gguf::{ExpertSlice, GgufMemory};
 use crate::quant::{TensorType, WeightRows};
 use std::sync::Arc;
 
-/// Experts as parts of the mapped files.
+/// Experts as parts of the files in memory.
 #[derive(Debug)]
 pub struct Resident {
-    files: Arc<MappedGguf>,
+    files: Arc<GgufMemory>,
     layers: Vec<LayerExperts>,
 }
 
 impl Resident {
     /// Serves `layers` from `files`.
-    pub fn new(files: Arc<MappedGguf>, layers: Vec<LayerExperts>) -> Self {
+    pub fn new(files: Arc<GgufMemory>, layers: Vec<LayerExperts>) -> Self {
         Self { files, layers }
     }
 

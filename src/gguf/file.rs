@@ -6,7 +6,7 @@ use super::error::shown;
 use super::header::{self, Header};
 use super::metadata::{Metadata, find_by_name, sorted_by_name};
 use super::shards::{Shard, ShardName};
-use super::{GgufError, MappedGguf, TensorInfo};
+use super::{GgufError, GgufMemory, TensorInfo};
 
 /// An open model: what its headers say, checked, and its files.
 #[derive(Debug)]
@@ -151,8 +151,8 @@ impl Gguf {
     ///
     /// # Errors
     /// Where the system refuses, or a file is shorter than when it was opened.
-    pub fn map(&self) -> Result<MappedGguf, GgufError> {
-        MappedGguf::new(&self.shards)
+    pub fn map(&self) -> Result<GgufMemory, GgufError> {
+        GgufMemory::map(&self.shards)
     }
 }
 

@@ -5,6 +5,8 @@
 //! chain of fused multiply-adds.
 
 mod attention;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 mod out;
 mod scalar;
 #[cfg(test)]
@@ -22,7 +24,7 @@ use std::sync::OnceLock;
 
 /// One instruction set's loops. A value of a path's type is the proof that the processor has the instructions.
 pub trait Kernels: Send + Sync + std::fmt::Debug {
-    /// Name for logs and for `CLUTOR_KERNELS`: `scalar`, `avx2`, `avx512-vnni`, `neon`, `neon-dot`.
+    /// Name for logs and for `CLUTOR_KERNELS`: `scalar`, `avx2`, `avx512-vnni`, `neon`, `neon-dot`, `neon-i8mm`.
     fn name(&self) -> &'static str;
 
     /// Writes `x`, `[cols]`, into `column` in the column's format.
@@ -115,6 +117,8 @@ fn paths() -> &'static [Box<dyn Kernels>] {
         let mut paths: Vec<Box<dyn Kernels>> = vec![Box::new(scalar::Scalar)];
         #[cfg(target_arch = "x86_64")]
         paths.extend(x86::available());
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        paths.extend(neon::available());
         paths
     })
 }

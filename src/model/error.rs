@@ -57,8 +57,11 @@ pub enum ModelError {
     #[error("the tensor `{tensor}` cannot be read: {source}")]
     Read { tensor: String, source: std::io::Error },
 
-    #[error("cannot reserve {bytes} bytes for dense weights: {source}")]
-    DenseMemory { bytes: u64, source: std::io::Error },
+    #[error("{path}: cannot be read: {source}")]
+    ReadFile { path: PathBuf, source: std::io::Error },
+
+    #[error("cannot reserve {bytes} bytes for weights: {source}")]
+    Memory { bytes: u64, source: std::io::Error },
 
     #[error("cannot start a thread that reads dense weights: {source}")]
     RingThread { source: std::io::Error },

@@ -3,10 +3,11 @@
 use super::dense::{Dense, OwnedTensors, Parts, Ring};
 use super::identity::identity;
 use super::plan::{self, MemoryPlan};
+use super::resident::{self, Residency};
 use super::weights::{Weights, find_experts};
 use super::{CacheType, Config, DensePlace, Model, ModelError, read_tokenizer};
 use crate::experts::{ExpertSource, Resident, Streaming, StreamingOptions, WarmFile, expert_table};
-use crate::gguf::{Gguf, Layout, MappedGguf};
+use crate::gguf::{Gguf, Layout};
 use crate::guard::compute_threads;
 use crate::kernels;
 use crate::math::Rope;
@@ -40,6 +41,8 @@ pub struct LoadOptions {
     pub cache_bytes: Option<u64>,
     /// Where dense tensors are while experts are streamed.
     pub dense: DensePlace,
+    /// How a model that fits comes into memory.
+    pub residency: Residency,
     /// How experts are streamed, if they are.
     pub streaming: StreamingOptions,
     /// Routing that prefers experts that are in memory.
@@ -84,11 +87,6 @@ pub struct ModelInfo {
     /// Bytes of the key/value cache per token of text.
     pub kv_bytes_per_token: u64,
 }
-
-/// Bytes faulted in between two reports of progress.
-const STEP_BYTES: usize = 64 << 20;
-/// A touch per page brings it in; pages are 4 KiB or larger.
-const PAGE_BYTES: usize = 4096;
 
 impl Model {
     /// Says where the bytes of the model at `path` would go, without loading it.
@@ -154,9 +152,8 @@ impl Model {
 
         let (dense, source): (Dense, Box<dyn ExpertSource>) = match &plan.slots {
             None => {
-                let files = Arc::new(gguf.map()?);
-                fault_in(&files, &pool, progress)?;
-                (Dense::Mapped(Arc::clone(&files)), Box::new(Resident::new(files, experts)))
+                let files = Arc::new(resident::bring(&gguf, options.residency, &pool, progress)?);
+                (Dense::Whole(Arc::clone(&files)), Box::new(Resident::new(files, experts)))
             }
             Some(slots) => {
                 let reader = wrap(Arc::new(FileReader::open(gguf.shards(), options.streaming.page_cache)?));
@@ -273,34 +270,4 @@ fn check_smart(
         return Err(ModelError::SmartWithoutStreaming);
     }
     Ok(smart)
-}
-
-/// Brings every page of the files into memory, on all threads, so that the first token does not wait for page faults.
-fn fault_in(
-    files: &MappedGguf,
-    pool: &Pool,
-    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
-) -> Result<(), ModelError> {
-    let total_bytes = files.maps().iter().map(|map| map.len() as u64).sum();
-    let mut done_bytes = 0;
-    for map in files.maps() {
-        #[cfg(unix)]
-        if let Err(error) = map.advise(memmap2::Advice::WillNeed) {
-            // Only advice: without it the touches below read page by page.
-            tracing::debug!(%error, "the system took no read-ahead advice");
-        }
-        for step in map.chunks(STEP_BYTES) {
-            let parts: Vec<&[u8]> = step.chunks(step.len().div_ceil(pool.n_threads()).max(PAGE_BYTES)).collect();
-            pool.for_each(parts, |_, part| {
-                for page in part.chunks(PAGE_BYTES) {
-                    std::hint::black_box(page[0]);
-                }
-            });
-            done_bytes += step.len() as u64;
-            if progress(LoadProgress { done_bytes, total_bytes }).is_break() {
-                return Err(ModelError::Cancelled);
-            }
-        }
-    }
-    Ok(())
 }

@@ -14,6 +14,7 @@ mod linear;
 mod load;
 mod moe;
 mod plan;
+mod resident;
 mod vocabulary;
 mod walk;
 mod weights;
@@ -23,11 +24,12 @@ pub use attention::{AttentionBuffers, HeadShape, attend, store};
 pub use config::{Architecture, Config};
 pub use dense::{DensePlace, RingReport};
 pub use error::{ForwardError, ModelError};
-pub use forward::{BatchToken, RoutingObserver};
+pub use forward::{BatchToken, LOGIT_TOKENS, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
 pub use linear::{Compute, Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
 pub use plan::{MemoryPlan, PlanReason};
+pub use resident::Residency;
 pub use vocabulary::read_tokenizer;
 pub use walk::Walk;
 pub use workspace::Workspace;
@@ -119,7 +121,7 @@ impl Model {
     pub fn ring_report(&self) -> Option<RingReport> {
         match &self.dense {
             dense::Dense::Ring(ring) => Some(ring.report()),
-            dense::Dense::Mapped(_) | dense::Dense::Owned(_) => None,
+            dense::Dense::Whole(_) | dense::Dense::Owned(_) => None,
         }
     }
 

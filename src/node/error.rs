@@ -1,6 +1,7 @@
 //! Each way to fail, and its code. Codes are part of the API: they stay, messages may change.
 
 use super::shapes::Failure;
+use crate::bench::{BandwidthError, BenchError};
 use crate::experts::ExpertsError;
 use crate::generate::GenerateError;
 use crate::gguf::GgufError;
@@ -27,6 +28,8 @@ pub(super) enum NodeError {
     Trace(#[from] TraceError),
     #[error(transparent)]
     Stream(#[from] StreamError),
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
     #[error("the model was disposed of; load it again")]
@@ -86,6 +89,14 @@ fn code(error: &NodeError) -> &'static str {
             StreamError::OtherModel { .. } | StreamError::BurstAfterEnd { .. } => "INVALID_OPTION",
             StreamError::Cancelled => "CANCELLED",
         },
+        NodeError::Bench(error) => match error {
+            BenchError::Bandwidth(BandwidthError::Memory { .. }) => "OUT_OF_MEMORY",
+            BenchError::Bandwidth(BandwidthError::Pool(_)) => "THREAD",
+            BenchError::Model(error) => model_code(error),
+            BenchError::Forward(error) => forward_code(error),
+            BenchError::Context { .. } => "INVALID_OPTION",
+            BenchError::Cancelled => "CANCELLED",
+        },
         NodeError::Gguf(error) => gguf_code(error),
         NodeError::Trace(error) => trace_code(error),
         NodeError::Tokenizer(error) => tokenizer_code(error),
@@ -105,8 +116,8 @@ fn model_code(error: &ModelError) -> &'static str {
         | ModelError::MissingTensor { .. }
         | ModelError::Shape { .. }
         | ModelError::Vocabulary { .. } => "INVALID_FILE",
-        ModelError::TooLarge { .. } | ModelError::DenseMemory { .. } => "OUT_OF_MEMORY",
-        ModelError::Read { .. } => "FILE_READ",
+        ModelError::TooLarge { .. } | ModelError::Memory { .. } => "OUT_OF_MEMORY",
+        ModelError::Read { .. } | ModelError::ReadFile { .. } => "FILE_READ",
         ModelError::Store(error) => store_code(error),
         ModelError::SmartWithoutStreaming
         | ModelError::Smart { .. }

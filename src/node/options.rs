@@ -3,7 +3,7 @@
 use super::error::NodeError;
 use super::shapes::{GenerateOptions, LoadOptions, SmartRoute};
 use crate::experts::{Prefetch, StreamingOptions};
-use crate::model::DensePlace;
+use crate::model::{DensePlace, Residency};
 use crate::store::PageCache;
 use crate::{generate, model, routing, sampling};
 use std::path::PathBuf;
@@ -25,6 +25,11 @@ pub(super) fn load_options(options: LoadOptions) -> Result<model::LoadOptions, N
             Some("resident") => DensePlace::Resident,
             Some("ring") => DensePlace::Ring,
             _ => DensePlace::default(),
+        },
+        residency: match options.mmap {
+            None => Residency::Auto,
+            Some(true) => Residency::Map,
+            Some(false) => Residency::Copy,
         },
         streaming,
         smart: options.smart_route.map(routing::SmartRoute::from),

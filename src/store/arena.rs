@@ -5,13 +5,10 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use memmap2::{MmapMut, MmapRaw};
+use memmap2::MmapRaw;
 
+use super::memory::anonymous_memory;
 use super::sync::{AtomicUsize, Ordering};
-
-/// Smallest arena for which the system is asked for huge pages: two of the usual size, 2 MiB.
-#[cfg(target_os = "linux")]
-const HUGE_PAGES_FROM: usize = 4 << 20;
 
 /// One region of memory, cut into equal slots.
 ///
@@ -39,14 +36,7 @@ impl Arena {
     /// If the system has no such room.
     pub(super) fn new(n_slots: usize, slot_bytes: usize) -> io::Result<Self> {
         let bytes = n_slots.checked_mul(slot_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = MmapRaw::from(MmapMut::map_anon(bytes)?);
-        #[cfg(target_os = "linux")]
-        if bytes >= HUGE_PAGES_FROM
-            && let Err(error) = memory.advise(memmap2::Advice::HugePage)
-        {
-            // Kernels without huge pages refuse; everything works, with more entries in the page tables.
-            tracing::debug!(%error, "no huge pages for the cache of experts");
-        }
+        let memory = MmapRaw::from(anonymous_memory(bytes)?);
         Ok(Self { memory, slot_bytes, loans: (0..n_slots).map(|_| AtomicUsize::new(0)).collect() })
     }
 

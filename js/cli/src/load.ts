@@ -13,6 +13,11 @@ import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
 export function computeFlags(command: Command, cacheType: CacheType): Command {
+  return coldFlags(command, cacheType).addOption(warmStartFlag());
+}
+
+/** The same without a warm start, of commands that begin cold and remember nothing. */
+export function coldFlags(command: Command, cacheType: CacheType): Command {
   command
     .addOption(modelFlag())
     .addOption(threadsFlag())
@@ -20,8 +25,10 @@ export function computeFlags(command: Command, cacheType: CacheType): Command {
       flag("--cache-type <type>", "numbers in the cache of keys and values")
         .choices(["f16", "f32", "q8_0"])
         .default(cacheType),
-    );
-  return streamingFlags(command).addOption(smartFlag()).addOption(warmStartFlag());
+    )
+    .addOption(flag("--mmap", "map the file where everything fits in memory; default: as pages allow"))
+    .addOption(flag("--no-mmap", "copy the file where everything fits in memory"));
+  return streamingFlags(command).addOption(smartFlag());
 }
 
 /** `--stats`, of commands that compute. */
@@ -33,6 +40,7 @@ export interface ComputeOptions extends StreamingOptions {
   model?: string;
   threads?: number;
   cacheType: CacheType;
+  mmap?: boolean;
 }
 
 /** The model file to use: the one given, or the built-in one, which is then named on stderr. */
@@ -54,6 +62,7 @@ export function loadOptions(options: ComputeOptions & { ctx?: number }, expect?:
     signal: interrupt.signal,
   };
   if (options.threads !== undefined) load.threads = options.threads;
+  if (options.mmap !== undefined) load.mmap = options.mmap;
   if (options.ctx) load.contextLength = options.ctx;
   // A context of 0 asks for all that the model can, so nothing shorter is to be planned.
   if (options.ctx !== 0 && expect !== undefined) load.expect = expect;

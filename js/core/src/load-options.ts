@@ -50,6 +50,13 @@ export interface LoadOptions {
    * `resident` unless the memory cannot hold them. The text is the same.
    */
   dense?: "auto" | "resident" | "ring" | undefined;
+  /**
+   * Where everything fits in memory: maps the file (`true`), so that it is there at once if the system has it cached, and
+   * processes share it; or copies it (`false`), so that nobody who overwrites or shortens the file in place changes the text
+   * or ends the process. Default: mapped if the system can have the file in huge pages, which are read up to twice as fast,
+   * else copied into such.
+   */
+  mmap?: boolean | undefined;
   /** How experts are streamed, if they are. Nothing here changes the text but `smartRoute`. */
   cache?: CacheOptions | undefined;
   /** Told how many bytes of the file are read. If it throws, loading stops with that error. */
@@ -130,6 +137,7 @@ const loadOptions = {
   cacheType: oneOf("f16", "f32", "q8_0"),
   memory: size,
   dense: oneOf("auto", "resident", "ring"),
+  mmap: boolean,
   // Its own names are checked after this.
   cache: () => undefined,
   onProgress: callback,
@@ -161,7 +169,7 @@ export function checkLoadOptions(
   options: LoadOptions | undefined,
 ): { native: Native.LoadOptions; watch: Watch } {
   const checked = checkOptions(where, options, loadOptions);
-  const { threads, contextLength, cacheType = "f16", memory, dense, onProgress, signal } = checked;
+  const { threads, contextLength, cacheType = "f16", memory, dense, mmap, onProgress, signal } = checked;
   const cache = checkOptions(`${where}: cache`, checked.cache, cacheOptions);
   if (memory !== undefined && cache.size !== undefined) {
     throw invalid(
@@ -175,6 +183,7 @@ export function checkLoadOptions(
     contextLength,
     ...expected(where, checked.expect),
     dense,
+    mmap,
     kernels: kernels === "" ? undefined : kernels,
     memoryBytes: memory === undefined ? undefined : bytesOf(memory),
     cacheBytes: cache.size === undefined ? undefined : bytesOf(cache.size),

@@ -7,11 +7,12 @@ mod ring;
 
 pub use owned::OwnedTensors;
 pub use parts::Parts;
+pub use read::{Cause, fill};
 pub use ring::{Ring, RingReport};
 
 use super::weights::Matrix;
 use super::{ForwardError, ModelError};
-use crate::gguf::{MappedGguf, TensorInfo};
+use crate::gguf::{GgufMemory, TensorInfo};
 use ring::{RingPass, RingTurn};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -32,8 +33,8 @@ pub enum DensePlace {
 /// The dense tensors of a loaded model.
 #[derive(Debug)]
 pub enum Dense {
-    /// In the mapped files, beside everything else.
-    Mapped(Arc<MappedGguf>),
+    /// In the files, which are in memory whole.
+    Whole(Arc<GgufMemory>),
     /// In memory of our own. Page cache, which the system may drop under pressure, is no place for what every token
     /// needs while the experts are streamed.
     Owned(OwnedTensors),
@@ -52,7 +53,7 @@ impl Dense {
     pub fn tensor_bytes(&self, tensor: &TensorInfo) -> Result<Cow<'_, [u8]>, ModelError> {
         let TensorInfo { shard, offset, bytes, .. } = *tensor;
         match self {
-            Self::Mapped(files) => Ok(Bytes::Mapped(files).range(shard, offset, bytes).into()),
+            Self::Whole(files) => Ok(Bytes::Whole(files).range(shard, offset, bytes).into()),
             Self::Owned(owned) => Ok(Bytes::Owned(owned).range(shard, offset, bytes).into()),
             Self::Ring(ring) => Ok(ring.tensor(tensor)?.into()),
         }
@@ -62,7 +63,7 @@ impl Dense {
     /// middle of another pass.
     pub fn turn(&self) -> Turn<'_> {
         match self {
-            Self::Mapped(files) => Turn::Kept(Bytes::Mapped(files)),
+            Self::Whole(files) => Turn::Kept(Bytes::Whole(files)),
             Self::Owned(owned) => Turn::Kept(Bytes::Owned(owned)),
             Self::Ring(ring) => Turn::Ring(ring.turn()),
         }
@@ -162,8 +163,8 @@ impl DensePass<'_> {
 /// Dense tensors in memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes<'a> {
-    /// All of the model's, in the mapped files.
-    Mapped(&'a MappedGguf),
+    /// All of the model's, in its files.
+    Whole(&'a GgufMemory),
     /// All of the model's, in memory of our own.
     Owned(&'a OwnedTensors),
     /// One part's.
@@ -177,7 +178,7 @@ impl<'a> Bytes<'a> {
     /// If they are not here.
     pub fn range(self, shard: usize, offset: u64, bytes: u64) -> &'a [u8] {
         match self {
-            Self::Mapped(files) => files.range(shard, offset, bytes),
+            Self::Whole(files) => files.range(shard, offset, bytes),
             Self::Owned(owned) => owned.range(shard, offset, bytes),
             Self::Part(part, memory) => &memory[part.place(shard, offset, bytes)],
         }

@@ -4,7 +4,7 @@ use super::read::read_exact;
 use crate::gguf::{Gguf, Layout, TensorInfo};
 use crate::model::ModelError;
 use crate::parallel::Pool;
-use crate::store::Reader;
+use crate::store::{Reader, anonymous_memory};
 use memmap2::MmapMut;
 use std::collections::HashMap;
 use std::io;
@@ -48,13 +48,8 @@ impl OwnedTensors {
                 .ok_or_else(|| unreadable(tensor, io::ErrorKind::OutOfMemory.into()))?;
             places.insert((tensor.shard, tensor.offset), start..end);
         }
-        let mut memory =
-            MmapMut::map_anon(end.max(1)).map_err(|source| ModelError::DenseMemory { bytes: end as u64, source })?;
-        #[cfg(target_os = "linux")]
-        if let Err(error) = memory.advise(memmap2::Advice::HugePage) {
-            // Kernels without huge pages refuse; everything works, with more entries in the page tables.
-            tracing::debug!(%error, "no huge pages for dense weights");
-        }
+        let memory = anonymous_memory(end.max(1));
+        let mut memory = memory.map_err(|source| ModelError::Memory { bytes: end as u64, source })?;
         for tensor in dense {
             let bytes = &mut memory[places[&(tensor.shard, tensor.offset)].clone()];
             // A read for each thread at a time, so that progress can be told and nobody waits long to break off.

@@ -99,7 +99,7 @@ impl Ring {
         let free = (0..N_SLOTS)
             .map(|_| memory())
             .collect::<Result<_, _>>()
-            .map_err(|source| ModelError::DenseMemory { bytes, source })?;
+            .map_err(|source| ModelError::Memory { bytes, source })?;
         let source = Source { reader, parts: Arc::new(parts) };
         // Room for all that can be sent: neither side ever waits for the other to take.
         let (jobs, received) = crossbeam_channel::bounded(N_SLOTS);

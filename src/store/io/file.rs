@@ -19,6 +19,8 @@ pub enum PageCache {
     Bypass,
     /// Read through it: what the store evicts may then still be in memory, where there is plenty.
     Use,
+    /// As `Bypass`, but what it holds already is copied from there: for files that are read once.
+    Take,
 }
 
 /// The files of a model.
@@ -77,7 +79,7 @@ impl ModelFile {
     fn open(shard: &Shard, page_cache: PageCache) -> io::Result<Self> {
         let plain = system::reopen(shard, system::PLAIN)?;
         let direct = match page_cache {
-            PageCache::Bypass => system::open_direct(shard, &plain),
+            PageCache::Bypass | PageCache::Take => system::open_direct(shard, &plain),
             PageCache::Use => None,
         };
         system::advise_random(&plain);
@@ -85,6 +87,13 @@ impl ModelFile {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if self.page_cache == PageCache::Take {
+            // Whole units, so that a direct read can go on from there.
+            let n = system::read_cached(&self.plain, offset, buf) / ALIGNMENT * ALIGNMENT;
+            if n > 0 {
+                return Ok(n);
+            }
+        }
         if let Some(direct) = &self.direct
             && is_aligned(offset, buf)
             && !self.direct_refused.load(Ordering::Relaxed)
@@ -99,7 +108,7 @@ impl ModelFile {
             }
         }
         let n = read_at(&self.plain, offset, buf)?;
-        if self.page_cache == PageCache::Bypass {
+        if self.page_cache != PageCache::Use {
             system::advise_done(&self.plain, offset, n);
         }
         Ok(n)
@@ -198,6 +207,19 @@ mod system {
         None
     }
 
+    /// Copies what the page cache has of the bytes from `offset` on, and says how many that are. It never waits for a
+    /// drive; where it cannot be told what is there, that is nothing.
+    #[cfg(target_os = "linux")]
+    pub(super) fn read_cached(file: &File, offset: u64, buf: &mut [u8]) -> usize {
+        let buffers = &mut [io::IoSliceMut::new(buf)];
+        rustix::io::preadv2(file, buffers, offset, rustix::io::ReadWriteFlags::NOWAIT).unwrap_or(0)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn read_cached(_file: &File, _offset: u64, _buf: &mut [u8]) -> usize {
+        0
+    }
+
     /// Tells the system not to read ahead: an expert is read whole, and what follows it is another one.
     pub(super) fn advise_random(file: &File) {
         #[cfg(target_os = "linux")]
@@ -238,6 +260,10 @@ mod system {
 
     pub(super) fn open_direct(_shard: &Shard, _plain: &File) -> Option<File> {
         None
+    }
+
+    pub(super) fn read_cached(_file: &File, _offset: u64, _buf: &mut [u8]) -> usize {
+        0
     }
 
     pub(super) fn advise_random(_file: &File) {}

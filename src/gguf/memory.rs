@@ -1,22 +1,26 @@
 //! The files of a model as memory.
-#![allow(unsafe_code)] // A memory map is only sound while nobody shortens the file; see `MappedGguf`.
+#![allow(unsafe_code)] // A memory map is only sound while nobody shortens the file; see `GgufMemory::map`.
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
+
+use std::io;
 
 use super::shards::Shard;
 use super::{GgufError, TensorInfo};
 
-/// All files of a model, mapped read-only. Pages are read when they are first touched.
-///
-/// The maps belong to the opened files, so renaming or replacing a path is harmless. Shortening a file in place while
-/// it is mapped makes the system end the process when the lost pages are touched, as with any memory map.
+/// All files of a model, each as one read-only region: mapped, or copied.
 #[derive(Debug)]
-pub struct MappedGguf {
-    maps: Vec<Mmap>,
+pub struct GgufMemory {
+    /// A region for each shard, byte for byte the file.
+    regions: Vec<Mmap>,
 }
 
-impl MappedGguf {
-    pub(super) fn new(shards: &[Shard]) -> Result<Self, GgufError> {
+impl GgufMemory {
+    /// Maps the files. Pages are read when they are first touched.
+    ///
+    /// The maps belong to the opened files, so renaming or replacing a path is harmless. Shortening a file in place while
+    /// it is mapped makes the system end the process when the lost pages are touched, as with any memory map.
+    pub(super) fn map(shards: &[Shard]) -> Result<Self, GgufError> {
         let map = |shard: &Shard| {
             // SAFETY: the map is only read, as bytes, for which any content is valid. That the content stays the same
             // is up to whoever may write to the model file; nothing here relies on reading a byte twice alike.
@@ -28,7 +32,15 @@ impl MappedGguf {
             }
             Ok(map)
         };
-        Ok(Self { maps: shards.iter().map(map).collect::<Result<_, _>>()? })
+        Ok(Self { regions: shards.iter().map(map).collect::<Result<_, _>>()? })
+    }
+
+    /// Takes copies of the files, in order. Bytes behind a file's end are never looked at.
+    ///
+    /// # Errors
+    /// If the system does not make them read-only.
+    pub fn copied(copies: Vec<MmapMut>) -> io::Result<Self> {
+        Ok(Self { regions: copies.into_iter().map(MmapMut::make_read_only).collect::<Result<_, _>>()? })
     }
 
     /// The bytes of `tensor`.
@@ -51,11 +63,11 @@ impl MappedGguf {
     fn get(&self, shard: usize, offset: u64, bytes: u64) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
         let end = usize::try_from(offset.checked_add(bytes)?).ok()?;
-        self.maps.get(shard)?.get(start..end)
+        self.regions.get(shard)?.get(start..end)
     }
 
-    /// The map of each shard, for advice to the system.
-    pub fn maps(&self) -> &[Mmap] {
-        &self.maps
+    /// The region of each shard.
+    pub fn regions(&self) -> &[Mmap] {
+        &self.regions
     }
 }
