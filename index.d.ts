@@ -204,7 +204,7 @@ export interface LoadOptions {
   /** Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known. */
   longestText?: number
   longestPrompt?: number
-  /** `f16` or `f32`. */
+  /** `f16`, `f32` or `q8_0`. */
   cacheType: string
   /** A kernel path's name; the best one where absent. */
   kernels?: string

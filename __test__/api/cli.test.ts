@@ -277,7 +277,7 @@ describe("a failure", () => {
     ["two budgets", ["generate", "x", "--memory", "8G", "--cache-mb", "2"], "give one of them"],
     ["two files", ["inspect", "x", "-m", "y"], "one file"],
     ["kernels of a file", ["inspect", "--kernels", "-m", "y"], "takes no file"],
-    ["a choice that is none", ["generate", "x", "--cache-type", "f64"], "f16, f32"],
+    ["a choice that is none", ["generate", "x", "--cache-type", "f64"], "f16, f32, q8_0"],
     ["two prompts", ["generate", "x", "-p", "y"], "one prompt"],
     ["too many arguments", ["inspect", "x", "y"], "too many arguments"],
     ["no ids", ["logits", "--out", "x"], "--ids"],

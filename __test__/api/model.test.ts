@@ -72,6 +72,15 @@ describe("loading", () => {
     await Promise.all([one.dispose(), two.dispose()]);
   });
 
+  it("keeps keys and values in bytes where asked to, in 34 of 128 parts of the memory of f32", async () => {
+    const bytes = await Model.load(path, { contextLength: 64, cacheType: "q8_0" });
+    const floats = await Model.load(path, { contextLength: 64, cacheType: "f32" });
+    expect(bytes.info.cacheType).toBe("q8_0");
+    expect(bytes.info.kvBytesPerToken * 128).toBe(floats.info.kvBytesPerToken * 34);
+    expect(await bytes.generate("The old king", { maxTokens: 5 })).toMatchObject({ finishReason: "length" });
+    await Promise.all([bytes.dispose(), floats.dispose()]);
+  });
+
   it("finds odd but legal paths, links and file URLs", async () => {
     const odd = join(folder, "Žljko 模型 (1) #%&");
     mkdirSync(odd);

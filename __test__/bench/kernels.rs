@@ -5,7 +5,7 @@
 //! multiplications and additions per second, 64 columns. Best of many short runs.
 
 use clutor::bench::read_bandwidth;
-use clutor::kernels::{Kernels, OutColumns, available};
+use clutor::kernels::{ByteScales, Kernels, OutColumns, available};
 use clutor::quant::{Activations, TensorType, WeightRows};
 use clutor::store::anonymous_memory;
 use memmap2::MmapMut;
@@ -72,19 +72,19 @@ fn main() {
     }
     println!("\nelement by element, {COLS} elements, GB/s read");
     for path in available().into_iter().filter(|path| is_wanted(path.name())) {
-        let (a, mut b) = (values(), values());
+        let a = values();
         let halves: Vec<half::f16> = a.iter().map(|a| half::f16::from_f32(*a)).collect();
+        let bytes = vec![3i8; COLS];
         let print = |name: &str, bytes: usize, seconds: f64| {
             println!("{name:<10} {:<14} {:>14.2}", path.name(), bytes as f64 / seconds / 1e9);
         };
-        print("dot_f32", 8 * COLS, best_seconds(|| _ = black_box(path.dot_f32(black_box(&a), &b))));
-        print("dot_f16", 6 * COLS, best_seconds(|| _ = black_box(path.dot_f16(black_box(&halves), &b))));
-        print("axpy_f32", 8 * COLS, best_seconds(|| path.axpy_f32(1e-9, black_box(&a), &mut b)));
-        print("axpy_f16", 6 * COLS, best_seconds(|| path.axpy_f16(1e-9, black_box(&halves), &mut b)));
         let mut out = vec![0.0; COLS];
         print("rms_norm", 8 * COLS, best_seconds(|| path.rms_norm(black_box(&a), &a, 1e-5, &mut out)));
         print("silu_mul", 8 * COLS, best_seconds(|| path.silu_mul(black_box(&mut out), &a)));
-        print("softmax", 4 * COLS, best_seconds(|| path.softmax(black_box(&mut out))));
+        print("softmax", 4 * COLS, best_seconds(|| _ = path.softmax_part(black_box(&mut out), 1.0)));
+        print("widen_f16", 2 * COLS, best_seconds(|| path.widen_f16(black_box(&halves), &mut out)));
+        let scales = ByteScales::Along(&a[..COLS / 32]);
+        print("widen_q8", COLS, best_seconds(|| path.widen_bytes(black_box(&bytes), scales, &mut out)));
     }
 }
 

@@ -5,8 +5,8 @@
 mod models;
 
 use clutor::generate::logits;
-use clutor::model::{BatchToken, LOGIT_TOKENS, Model, Workspace};
-use models::{golden_folders, kernel_paths, load, name};
+use clutor::model::{BatchToken, CacheType, LOGIT_TOKENS, Model, Workspace};
+use models::{golden_folders, kernel_paths, load, load_with, name};
 use std::path::{Path, PathBuf};
 
 /// Tokens without a pattern, from a fixed linear congruential generator.
@@ -62,6 +62,23 @@ fn token_by_token_is_the_same_as_batches_of_any_size() {
         for batch in [7, 64, 512] {
             assert!(single == bits(&model, 150, batch), "{} in batches of {batch}", title(&path));
         }
+    }
+}
+
+#[test]
+fn caches_of_every_type_and_texts_of_several_blocks_give_the_same_bits() {
+    // Attention takes 256 positions a block.
+    let (path, n) = (models::trained_model(), 300);
+    for cache_type in [CacheType::F32, CacheType::F16, CacheType::Q8_0] {
+        let single = bits(&load_with(&path, best(), 1, cache_type), n, 1);
+        for batch in [90, 300] {
+            assert!(single == bits(&load_with(&path, best(), 2, cache_type), n, batch), "{cache_type:?} by {batch}");
+        }
+        for kernels in kernel_paths() {
+            assert!(single == bits(&load_with(&path, kernels, 1, cache_type), n, 300), "{cache_type:?} on {kernels}");
+        }
+        // So many threads share the blocks of one token.
+        assert!(single == bits(&load_with(&path, best(), 5, cache_type), n, 1), "{cache_type:?} with 5 threads");
     }
 }
 

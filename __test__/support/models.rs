@@ -37,12 +37,14 @@ pub fn name(folder: &Path) -> String {
 /// Loads `path` with an f32 cache.
 #[allow(dead_code)] // As above.
 pub fn load(path: &Path, kernels: &str, n_threads: usize) -> Model {
-    let options = LoadOptions {
-        n_threads: Some(n_threads),
-        cache_type: CacheType::F32,
-        kernels: Some(kernels.into()),
-        ..LoadOptions::default()
-    };
+    load_with(path, kernels, n_threads, CacheType::F32)
+}
+
+/// Loads `path` with a cache of type `cache_type`.
+#[allow(dead_code)] // As above.
+pub fn load_with(path: &Path, kernels: &str, n_threads: usize, cache_type: CacheType) -> Model {
+    let options =
+        LoadOptions { n_threads: Some(n_threads), cache_type, kernels: Some(kernels.into()), ..LoadOptions::default() };
     Model::load(path, &options, &mut |_| ControlFlow::Continue(()))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -1,8 +1,10 @@
 //! The hot loops behind one trait: scalar is the definition of right, SIMD paths are chosen at run time.
 //!
 //! Every path gives the same bits. Inside a block products are integers, exact in any order; each block adds one float
-//! contribution, in block order. Float rows are summed in 16 virtual lanes and a fixed tree.
+//! contribution, in block order. Float rows are summed in 16 virtual lanes and a fixed tree; a sum of weighted values is one
+//! chain of fused multiply-adds.
 
+mod attention;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
 mod out;
@@ -12,6 +14,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use attention::{ByteScales, FloatProduct};
 pub use out::OutColumns;
 
 use crate::quant::{Activations, ColumnMut, WeightRows};
@@ -37,26 +40,38 @@ pub trait Kernels: Send + Sync + std::fmt::Debug {
     /// If shapes or formats do not fit (`x.format()` must be `w.ty().activation_format()`).
     fn matmul(&self, w: &WeightRows<'_>, rows: Range<usize>, x: &Activations, columns: &[u32], out: &OutColumns<'_>);
 
-    /// Dot product of two float vectors in 16 lanes.
-    fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32;
+    /// Adds a product of small float matrices to another one.
+    ///
+    /// # Panics
+    /// If a matrix does not lie within its slice.
+    fn add_product(&self, product: FloatProduct<'_>);
 
-    /// Dot product of half-precision `a`, widened, and `b`, in 16 lanes.
-    fn dot_f16(&self, a: &[f16], b: &[f32]) -> f32;
+    /// Writes dot products in 16 lanes: `product.a` has a query in each row, and `product.b` a key in each column.
+    ///
+    /// # Panics
+    /// If a matrix does not lie within its slice.
+    fn scores(&self, product: FloatProduct<'_>);
 
-    /// `y[i] = fma(a, x[i], y[i])`.
-    fn axpy_f32(&self, a: f32, x: &[f32], y: &mut [f32]);
+    /// `out[i] = x[i]`, exactly.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    fn widen_f16(&self, x: &[f16], out: &mut [f32]);
 
-    /// `y[i] = fma(a, x[i], y[i])` with `x` widened from half precision.
-    fn axpy_f16(&self, a: f32, x: &[f16], y: &mut [f32]);
+    /// `out[i]` = `x[i]` times its scale.
+    ///
+    /// # Panics
+    /// If the lengths do not fit.
+    fn widen_bytes(&self, x: &[i8], scales: ByteScales<'_>, out: &mut [f32]);
+
+    /// Softmax of `scale · x` in place; gives what it was divided by. See [`crate::math::softmax_part`].
+    fn softmax_part(&self, x: &mut [f32], scale: f32) -> (f32, f32);
 
     /// `out = rms_norm(x) * weight`; see [`crate::math::rms_norm`].
     fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]);
 
     /// `gate[i] = silu(gate[i]) * up[i]`; see [`crate::math::silu`].
     fn silu_mul(&self, gate: &mut [f32], up: &[f32]);
-
-    /// Softmax in place; see [`crate::math::softmax`].
-    fn softmax(&self, x: &mut [f32]);
 }
 
 /// A path of kernels that cannot be used.

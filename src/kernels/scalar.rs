@@ -2,7 +2,7 @@
 //!
 //! The bodies are `#[inline(always)]`, so that another path can compile them for its instruction set.
 
-use super::{Kernels, OutColumns, assert_shapes};
+use super::{ByteScales, FloatProduct, Kernels, OutColumns, assert_shapes, attention};
 use crate::math;
 use crate::quant::blocks::*;
 use crate::quant::{self, ActivationFormat, Activations, Column, ColumnMut, TensorType, WeightRows};
@@ -48,23 +48,46 @@ impl Kernels for Scalar {
         }
     }
 
-    fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32 {
-        math::dot(a, b)
-    }
-
-    fn dot_f16(&self, a: &[f16], b: &[f32]) -> f32 {
-        dot_numbers(bytemuck::cast_slice(a), b, |bytes| f16::from_ne_bytes(bytes).to_f32())
-    }
-
-    fn axpy_f32(&self, a: f32, x: &[f32], y: &mut [f32]) {
-        axpy_f32(a, x, y);
-    }
-
-    fn axpy_f16(&self, a: f32, x: &[f16], y: &mut [f32]) {
-        assert_eq!(x.len(), y.len());
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = a.mul_add(x.to_f32(), *y);
+    fn add_product(&self, product: FloatProduct<'_>) {
+        product.assert_shapes();
+        let FloatProduct { rows, inner, width, a, a_stride, b, out, out_stride } = product;
+        for row in 0..rows {
+            let out = &mut out[row * out_stride..][..width];
+            for (a, b) in a[row * a_stride..][..inner].iter().zip(b.chunks_exact(width.max(1))) {
+                for (out, b) in out.iter_mut().zip(b) {
+                    *out = a.mul_add(*b, *out);
+                }
+            }
         }
+    }
+
+    fn scores(&self, product: FloatProduct<'_>) {
+        product.assert_shapes();
+        let FloatProduct { rows, inner, width, a, a_stride, b, out, out_stride } = product;
+        for row in 0..rows {
+            let a = &a[row * a_stride..][..inner];
+            for (j, out) in out[row * out_stride..][..width].iter_mut().enumerate() {
+                let mut lanes = [0.0f32; math::LANES];
+                for (i, a) in a.iter().enumerate() {
+                    let lane = &mut lanes[i % math::LANES];
+                    *lane = a.mul_add(b[i * width + j], *lane);
+                }
+                *out = math::sum_lanes(lanes);
+            }
+        }
+    }
+
+    fn widen_f16(&self, x: &[f16], out: &mut [f32]) {
+        assert_eq!(x.len(), out.len());
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x.to_f32());
+    }
+
+    fn widen_bytes(&self, x: &[i8], scales: ByteScales<'_>, out: &mut [f32]) {
+        attention::widen_bytes(x, scales, out);
+    }
+
+    fn softmax_part(&self, x: &mut [f32], scale: f32) -> (f32, f32) {
+        math::softmax_part(x, scale)
     }
 
     fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
@@ -73,18 +96,6 @@ impl Kernels for Scalar {
 
     fn silu_mul(&self, gate: &mut [f32], up: &[f32]) {
         math::silu_mul(gate, up);
-    }
-
-    fn softmax(&self, x: &mut [f32]) {
-        math::softmax(x);
-    }
-}
-
-#[inline(always)]
-pub(super) fn axpy_f32(a: f32, x: &[f32], y: &mut [f32]) {
-    assert_eq!(x.len(), y.len());
-    for (y, x) in y.iter_mut().zip(x) {
-        *y = a.mul_add(*x, *y);
     }
 }
 

@@ -157,26 +157,72 @@ proptest! {
         let mut random = Random(seed);
         let mut floats = |magnitude: f32| (0..len).map(|_| random.float() * magnitude).collect::<Vec<f32>>();
         let (a, b, wide) = (floats(1.0), floats(3.0), floats(120.0));
-        let halves: Vec<f16> = a.iter().map(|a| f16::from_f32(*a)).collect();
         let results = |path: &dyn Kernels| {
-            let mut all = vec![path.dot_f32(&a, &b), path.dot_f16(&halves, &b)];
+            let mut all = Vec::new();
             let mut y = b.clone();
-            path.axpy_f32(0.7, &a, &mut y);
-            path.axpy_f16(-0.3, &halves, &mut y);
-            all.extend(&y);
             path.rms_norm(&a, &b, 1e-5, &mut y);
             all.extend(&y);
             let mut y = wide.clone();
             path.silu_mul(&mut y, &b);
             all.extend(&y);
             let mut y = wide.clone();
-            path.softmax(&mut y);
+            let (max, sum) = path.softmax_part(&mut y, 0.3);
             all.extend(&y);
+            all.extend([max, sum]);
             bits(&all)
         };
         let right = results(by_name("scalar").unwrap());
         for path in available() {
             prop_assert_eq!(&results(path), &right, "{}", path.name());
+        }
+    }
+
+    #[test]
+    fn every_path_adds_products_like_scalar_to_the_bit(
+        seed in any::<u64>(), rows in 0usize..17, inner in 0usize..40, width in 1usize..200, gap in 0usize..3,
+    ) {
+        let mut random = Random(seed);
+        let mut floats = |n: usize| (0..n).map(|_| random.float()).collect::<Vec<f32>>();
+        let (a, b) = (floats(rows * (inner + gap)), floats(inner * width));
+        let before = floats(rows * (width + gap));
+        let result = |path: &dyn Kernels| {
+            let mut out = before.clone();
+            let (a_stride, out_stride) = (inner + gap, width + gap);
+            let (a, b, out_rows) = (&a[..], &b[..], &mut out[..]);
+            path.add_product(FloatProduct { rows, inner, width, a, a_stride, b, out: out_rows, out_stride });
+            let mut scores = before.clone();
+            path.scores(FloatProduct { rows, inner, width, a, a_stride, b, out: &mut scores, out_stride });
+            [out, scores].concat()
+        };
+        let right = result(by_name("scalar").unwrap());
+        for row in 0..rows {
+            // What lies between two rows is not touched.
+            let rest = row * (width + gap) + width..(row + 1) * (width + gap);
+            prop_assert_eq!(&right[rest.clone()], &before[rest.clone()]);
+            prop_assert_eq!(&right[before.len()..][rest.clone()], &before[rest]);
+        }
+        for path in available() {
+            prop_assert_eq!(bits(&result(path)), bits(&right), "{}", path.name());
+        }
+    }
+
+    #[test]
+    fn every_path_widens_like_scalar_to_the_bit(seed in any::<u64>(), n in 0usize..70, slabs in 0usize..4, width in 1usize..40) {
+        let mut random = Random(seed);
+        let halves: Vec<f16> = (0..n).map(|_| f16::from_bits(random.next() as u16)).collect();
+        let numbers: Vec<i8> = (0..32 * slabs * width).map(|_| random.next() as i8).collect();
+        let scales: Vec<f32> = (0..slabs * width).map(|_| random.float()).collect();
+        let result = |path: &dyn Kernels| {
+            let (mut wide, mut along) = (vec![0.0; n], vec![0.0; numbers.len()]);
+            let mut across = along.clone();
+            path.widen_f16(&halves, &mut wide);
+            path.widen_bytes(&numbers, ByteScales::Along(&scales), &mut along);
+            path.widen_bytes(&numbers, ByteScales::Across { scales: &scales, width }, &mut across);
+            bits(&[wide, along, across].concat())
+        };
+        let right = result(by_name("scalar").unwrap());
+        for path in available() {
+            prop_assert_eq!(&result(path), &right, "{}", path.name());
         }
     }
 }

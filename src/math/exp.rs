@@ -65,15 +65,24 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
 /// Softmax of `x`, in place: `exp(x - max) / sum`, the sum in f64 ([`sum_wide`]); an empty slice stays empty.
 #[inline(always)]
 pub fn softmax(x: &mut [f32]) {
+    softmax_part(x, 1.0);
+}
+
+/// Softmax of `scale · x`, in place, as [`softmax`]. Gives the largest `scale · x[i]` and the sum of the exponentials, which
+/// tell the weight of `x` in a softmax over more than it.
+#[inline(always)]
+pub fn softmax_part(x: &mut [f32], scale: f32) -> (f32, f32) {
     // Written as a select and not `f32::max`, so that every instruction set compiles it alike.
-    let max = x.iter().fold(f32::NEG_INFINITY, |max, &x| if x > max { x } else { max });
+    let max = x.iter().fold(f32::NEG_INFINITY, |max, &x| if scale * x > max { scale * x } else { max });
     for x in x.iter_mut() {
-        *x = exp(*x - max);
+        *x = exp(scale * *x - max);
     }
-    let scale = (1.0 / sum_wide(x, |x| x)) as f32;
+    let sum = sum_wide(x, |x| x);
+    let inverse = (1.0 / sum) as f32;
     for x in x.iter_mut() {
-        *x *= scale;
+        *x *= inverse;
     }
+    (max, sum as f32)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod lanes;
 mod norm;
 mod rope;
 
-pub use exp::{exp, silu, silu_mul, softmax};
-pub use lanes::{LANES, dot, sum_lanes, sum_wide};
+pub use exp::{exp, silu, silu_mul, softmax, softmax_part};
+pub use lanes::{LANES, sum_lanes, sum_wide};
 pub use norm::rms_norm;
 pub use rope::{Rope, RopeScaling, rotate};

@@ -1,6 +1,6 @@
 //! Hyper-parameters, read from a file's metadata and checked against each other.
 
-use super::ModelError;
+use super::{CacheType, HeadShape, ModelError};
 use crate::gguf::Metadata;
 use crate::math::RopeScaling;
 use crate::routing::RoutingRule;
@@ -154,6 +154,16 @@ impl Config {
     /// Width of the key (or value) vectors of all heads, KVH·D.
     pub fn kv_dim(&self) -> usize {
         self.n_kv_heads * self.head_dim
+    }
+
+    /// Bytes of the keys and values of one position in a cache of type `ty`.
+    pub fn position_bytes(&self, ty: CacheType) -> usize {
+        2 * self.n_layers * ty.bytes(self.kv_dim())
+    }
+
+    /// Heads of each attention layer.
+    pub fn heads(&self) -> HeadShape {
+        HeadShape { n_heads: self.n_heads, n_kv_heads: self.n_kv_heads, head_dim: self.head_dim }
     }
 }
 

@@ -72,6 +72,11 @@ pub enum ModelError {
     )]
     RingWithoutStreaming,
 
+    #[error(
+        "a cache of type `q8_0` has blocks of 32, and the heads of this model are {head_dim} wide; use the cache type `f16`"
+    )]
+    CacheBlocks { head_dim: usize },
+
     #[error(transparent)]
     Store(#[from] StoreError),
 

@@ -1,6 +1,6 @@
 //! One forward pass over a batch of tokens: the path of a token, top to bottom.
 
-use super::attention::attend;
+use super::attention::{attend, store};
 use super::dense::{Bytes, DensePass};
 use super::kv_cache::Sequence;
 use super::linear::Compute;
@@ -239,7 +239,7 @@ impl Stations for Forward<'_, '_, '_, '_> {
     fn attention(&mut self, layer: usize, dense: Bytes<'_>) {
         let (model, batch, sequences) = (self.model, self.batch, &mut *self.sequences);
         let (compute, weights, config) = (model.compute(), &model.weights.layers[layer], &model.config);
-        let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, .. } = &mut *self.workspace;
+        let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, attention, .. } = &mut *self.workspace;
 
         compute.norm(x, &weights.attn_norm, config.norm_eps, normed, quantized);
         let qkv = [&weights.attn_q, &weights.attn_k, &weights.attn_v];
@@ -247,12 +247,9 @@ impl Stations for Forward<'_, '_, '_, '_> {
         model.norm_and_rotate(q, &weights.attn_q_norm, turns);
         model.norm_and_rotate(k, &weights.attn_k_norm, turns);
 
-        let kv_dim = config.kv_dim();
-        for ((token, key), value) in batch.iter().zip(k.chunks_exact(kv_dim)).zip(v.chunks_exact(kv_dim)) {
-            sequences[token.sequence].write(layer, token.pos, key, value);
-        }
+        store(config.heads(), &compute, layer, sequences, batch, k, v);
         resize(heads, q.len());
-        attend(config, compute.kernels, compute.pool, layer, sequences, batch, q, heads);
+        attend(config.heads(), &compute, layer, sequences, batch, q, attention, heads);
 
         quantized.clear();
         compute.matrices(dense, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);

@@ -9,14 +9,24 @@ use crate::quant::{ActivationFormat, Activations, WeightRows};
 use std::ops::Range;
 
 /// What products are computed with.
-pub(super) struct Compute<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Compute<'a> {
+    /// Threads.
     pub pool: &'a Pool,
+    /// Loops.
     pub kernels: &'a dyn Kernels,
 }
 
 impl Compute<'_> {
     /// Norm of each row of `x`; activations of the rows before are forgotten.
-    pub fn norm(&self, x: &[f32], weight: &[f32], eps: f32, normed: &mut Vec<f32>, quantized: &mut QuantizedSet) {
+    pub(super) fn norm(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        eps: f32,
+        normed: &mut Vec<f32>,
+        quantized: &mut QuantizedSet,
+    ) {
         let width = weight.len();
         let rows = x.chunks_exact(width).zip(resize(normed, x.len()).chunks_exact_mut(width)).collect();
         self.pool.for_each(rows, |_, (x, out)| self.kernels.rms_norm(x, weight, eps, out));
@@ -24,7 +34,7 @@ impl Compute<'_> {
     }
 
     /// Products of several matrices with the same `n` columns `x`, in one hand-off. Each output becomes `[n, rows]`.
-    pub fn matrices(
+    pub(super) fn matrices(
         &self,
         bytes: Bytes<'_>,
         matrices: &[&Matrix],
@@ -48,7 +58,7 @@ impl Compute<'_> {
     }
 
     /// Makes the columns `x`, `[n, cols]`, available in `format`, unless they are already.
-    pub fn quantize(&self, format: ActivationFormat, x: &[f32], cols: usize, set: &mut QuantizedSet) {
+    pub(super) fn quantize(&self, format: ActivationFormat, x: &[f32], cols: usize, set: &mut QuantizedSet) {
         if let Some(batch) = set.room(format, cols, x.len() / cols) {
             let columns = batch.columns_mut().into_iter().zip(x.chunks_exact(cols)).collect();
             self.pool.for_each(columns, |_, (column, x)| self.kernels.quantize(x, column));
@@ -56,7 +66,7 @@ impl Compute<'_> {
     }
 
     /// Computes all `products` in one hand-off.
-    pub fn multiply(&self, products: &[Product<'_>]) {
+    pub(super) fn multiply(&self, products: &[Product<'_>]) {
         multiply(self.pool, self.kernels, products);
     }
 }

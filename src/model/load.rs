@@ -214,7 +214,7 @@ impl Model {
             file_bytes: gguf.shards().iter().map(|shard| shard.len).sum(),
             dense_bytes: layout.dense_bytes(),
             expert_bytes: layout.expert_bytes(),
-            kv_bytes_per_token: plan.kv_bytes / plan.n_ctx as u64,
+            kv_bytes_per_token: config.position_bytes(options.cache_type) as u64,
         };
         Ok(Self {
             rope: Rope::new(config.head_dim, config.rope_base, config.rope_scaling),

@@ -20,12 +20,13 @@ mod walk;
 mod weights;
 mod workspace;
 
+pub use attention::{AttentionBuffers, HeadShape, attend, store};
 pub use config::{Architecture, Config};
 pub use dense::{DensePlace, RingReport};
 pub use error::{ForwardError, ModelError};
 pub use forward::{BatchToken, LOGIT_TOKENS, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
-pub use linear::{Product, multiply};
+pub use linear::{Compute, Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
 pub use plan::{MemoryPlan, PlanReason};
 pub use resident::Residency;
@@ -98,7 +99,7 @@ impl Model {
     pub fn new_sequence(&self) -> Sequence {
         // Where memory is planned to the byte, nothing may be copied as it grows: that leaves holes.
         let room = if self.plan.streaming { self.n_ctx } else { 0 };
-        Sequence::new(self.config.n_layers, self.config.kv_dim(), self.cache_type, room)
+        Sequence::new(self.config.n_layers, self.config.heads(), self.cache_type, room)
     }
 
     /// Where its bytes are.

@@ -1,9 +1,11 @@
 //! Where a model's bytes go: decided from what the process may use, before anything is loaded.
 
-use super::{Config, DensePlace, LOGIT_TOKENS, LoadOptions, ModelError};
+use super::attention::BLOCK;
+use super::kv_cache::{Q8_BLOCK, TILE};
+use super::{CacheType, Config, DensePlace, LOGIT_TOKENS, LoadOptions, ModelError};
 use crate::experts::StreamingOptions;
 use crate::gguf::Layout;
-use crate::guard::{Memory, MemorySource, process_bytes};
+use crate::guard::{Memory, MemorySource, compute_threads, process_bytes};
 use crate::store::{self, Budget, ExpertTable};
 
 /// Where everything is kept, and how much memory it takes.
@@ -140,6 +142,10 @@ impl Planner<'_> {
         if let Some(budget) = plan.budget_bytes {
             let left = budget.saturating_sub(plan.most_bytes());
             plan.kv_positions = Some(plan.n_ctx.saturating_add(self.affordable_ctx(left)));
+        }
+        let head_dim = self.config.head_dim;
+        if self.options.cache_type == CacheType::Q8_0 && !head_dim.is_multiple_of(Q8_BLOCK) {
+            return Err(ModelError::CacheBlocks { head_dim });
         }
         if self.options.dense == DensePlace::Ring && !plan.streaming {
             return Err(ModelError::RingWithoutStreaming);
@@ -306,24 +312,40 @@ impl Planner<'_> {
         self.options.longest_prompt.unwrap_or(BATCH_TOKENS).clamp(1, BATCH_TOKENS).min(n_ctx)
     }
 
+    /// Positions that `bytes` hold the keys and values of, in whole tiles, and what attention needs for longer texts.
     fn affordable_ctx(&self, bytes: u64) -> usize {
-        usize::try_from(bytes / self.kv_bytes(1).max(1)).unwrap_or(usize::MAX)
+        let each = self.position_bytes() + self.shared_bytes().div_ceil(BLOCK as u64);
+        usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX) / TILE * TILE
     }
 
+    /// Keys and values of a text of `n_ctx` positions: whole tiles.
     fn kv_bytes(&self, n_ctx: usize) -> u64 {
-        let config = self.config;
-        (2 * config.n_layers * config.kv_dim() * self.options.cache_type.bytes()) as u64 * n_ctx as u64
+        self.position_bytes() * n_ctx.next_multiple_of(TILE) as u64
+    }
+
+    fn position_bytes(&self) -> u64 {
+        self.config.position_bytes(self.options.cache_type) as u64
     }
 
     /// Buffers of the largest pass: floats of the residual stream and the heads, of each pair of token and expert, and
-    /// the logits; quantized copies come to about a third of what they copy.
+    /// the logits; quantized copies come to about a third of what they copy. Then those of attention.
     fn buffer_bytes(&self, n_ctx: usize) -> u64 {
         let config = self.config;
         let per_token =
             4 * config.embed_dim + 2 * config.q_dim() + 2 * config.kv_dim() + config.head_dim + config.n_experts;
         let per_pair = 2 * config.expert_dim + config.embed_dim;
         let floats = self.batch_tokens(n_ctx) * (per_token + config.routing.n_used * per_pair) + 2 * self.vocab_size;
-        (floats * 4 + floats) as u64
+        let scratch = config.heads().scratch_floats(self.n_threads());
+        (floats * 4 + floats + scratch * 4) as u64 + self.shared_bytes() * n_ctx.div_ceil(BLOCK) as u64
+    }
+
+    /// Bytes that attention takes for each block of positions.
+    fn shared_bytes(&self) -> u64 {
+        4 * self.config.heads().shared_floats(self.n_threads(), BATCH_TOKENS) as u64
+    }
+
+    fn n_threads(&self) -> usize {
+        self.options.n_threads.unwrap_or_else(compute_threads)
     }
 }
 

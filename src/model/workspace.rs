@@ -1,5 +1,6 @@
 //! Buffers of a forward pass, kept from pass to pass.
 
+use super::attention::AttentionBuffers;
 use crate::quant::{ActivationFormat, Activations};
 use crate::routing::Choice;
 
@@ -16,6 +17,8 @@ pub struct Workspace {
     pub(super) k: Vec<f32>,
     /// `[batch, n_kv_heads · head_dim]`.
     pub(super) v: Vec<f32>,
+    /// Buffers of attention.
+    pub(super) attention: AttentionBuffers,
     /// Output of the heads, `[batch, n_heads · head_dim]`.
     pub(super) heads: Vec<f32>,
     /// Output of a matrix that is added to `x`, `[batch, embed_dim]`.

@@ -119,9 +119,10 @@ fn model_code(error: &ModelError) -> &'static str {
         ModelError::TooLarge { .. } | ModelError::Memory { .. } => "OUT_OF_MEMORY",
         ModelError::Read { .. } | ModelError::ReadFile { .. } => "FILE_READ",
         ModelError::Store(error) => store_code(error),
-        ModelError::SmartWithoutStreaming | ModelError::Smart { .. } | ModelError::RingWithoutStreaming => {
-            "INVALID_OPTION"
-        }
+        ModelError::SmartWithoutStreaming
+        | ModelError::Smart { .. }
+        | ModelError::RingWithoutStreaming
+        | ModelError::CacheBlocks { .. } => "INVALID_OPTION",
         ModelError::NoTokenizer => "NO_TOKENIZER",
         ModelError::Cancelled => "CANCELLED",
     }

@@ -62,11 +62,7 @@ impl From<&model::ModelInfo> for ModelInfo {
             kv_bytes_per_token: info.kv_bytes_per_token as i64,
             threads: info.n_threads as u32,
             kernels: info.kernels.to_owned(),
-            cache_type: match info.cache_type {
-                model::CacheType::F16 => "f16",
-                model::CacheType::F32 => "f32",
-            }
-            .to_owned(),
+            cache_type: info.cache_type.name().to_owned(),
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn load_options(options: LoadOptions) -> Result<model::LoadOptions, N
         n_ctx: options.context_length.map(|n| n as usize),
         longest_text: options.longest_text.map(|n| n as usize),
         longest_prompt: options.longest_prompt.map(|n| n as usize),
-        cache_type: if options.cache_type == "f32" { model::CacheType::F32 } else { model::CacheType::F16 },
+        cache_type: model::CacheType::from_name(&options.cache_type).unwrap_or_default(),
         kernels: options.kernels,
         memory_bytes: bytes(options.memory_bytes),
         cache_bytes: bytes(options.cache_bytes),

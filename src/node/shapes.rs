@@ -15,7 +15,7 @@ pub struct LoadOptions {
     /// Tokens of the longest text, prompt and answer together, and of the longest prompt, where that is known.
     pub longest_text: Option<u32>,
     pub longest_prompt: Option<u32>,
-    /// `f16` or `f32`.
+    /// `f16`, `f32` or `q8_0`.
     pub cache_type: String,
     /// A kernel path's name; the best one where absent.
     pub kernels: Option<String>,

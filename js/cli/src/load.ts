@@ -1,4 +1,4 @@
-import type { ExpectedText, LoadOptions, Model } from "@clutor/core";
+import type { CacheType, ExpectedText, LoadOptions, Model } from "@clutor/core";
 import type { Command, Option } from "commander";
 import { flag, modelFlag, threadsFlag } from "./flags.js";
 import {
@@ -12,17 +12,19 @@ import {
 import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
-export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
+export function computeFlags(command: Command, cacheType: CacheType): Command {
   return coldFlags(command, cacheType).addOption(warmStartFlag());
 }
 
 /** The same without a warm start, of commands that begin cold and remember nothing. */
-export function coldFlags(command: Command, cacheType: "f16" | "f32"): Command {
+export function coldFlags(command: Command, cacheType: CacheType): Command {
   command
     .addOption(modelFlag())
     .addOption(threadsFlag())
     .addOption(
-      flag("--cache-type <type>", "numbers in the cache of keys and values").choices(["f16", "f32"]).default(cacheType),
+      flag("--cache-type <type>", "numbers in the cache of keys and values")
+        .choices(["f16", "f32", "q8_0"])
+        .default(cacheType),
     )
     .addOption(flag("--mmap", "map the file where everything fits in memory; default: as pages allow"))
     .addOption(flag("--no-mmap", "copy the file where everything fits in memory"));
@@ -37,7 +39,7 @@ export function statsFlag(): Option {
 export interface ComputeOptions extends StreamingOptions {
   model?: string;
   threads?: number;
-  cacheType: "f16" | "f32";
+  cacheType: CacheType;
   mmap?: boolean;
 }
 

@@ -1,6 +1,6 @@
 import type * as Native from "../../../index.js";
 import { link, type Progress } from "./link.js";
-import { type CacheOptions, checkLoadOptions } from "./load-options.js";
+import { type CacheOptions, type CacheType, checkLoadOptions } from "./load-options.js";
 import type { ModelInfo } from "./model.js";
 import { callback, checkOptions, checkPath, integer, integers, oneOf, signal } from "./options.js";
 import type { Size } from "./sizes.js";
@@ -21,7 +21,7 @@ export interface BenchmarkOptions {
   /** Compute threads. Default: the physical cores that this process may use. */
   threads?: number | undefined;
   /** As for `Model.load`: numbers in the cache of keys and values. Default: `f16`. */
-  cacheType?: "f16" | "f32" | undefined;
+  cacheType?: CacheType | undefined;
   /** As for `Model.load`: memory of the whole process; experts that do not fit are streamed. */
   memory?: Size | undefined;
   /** As for `Model.load`: whether the file is mapped where everything fits in memory, or copied. */
@@ -100,7 +100,7 @@ const benchmarkOptions = {
   depth: integers(0, 0x7fff_ffff),
   repetitions: integer(1, 1000),
   seed: integer(0, Number.MAX_SAFE_INTEGER),
-  cacheType: oneOf("f16", "f32"),
+  cacheType: oneOf("f16", "f32", "q8_0"),
   // These are checked where a load checks them.
   threads: () => undefined,
   memory: () => undefined,

@@ -5,7 +5,14 @@ export { ClutorError, type ErrorCode } from "./errors.js";
 export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
 export { type Inspection, inspect, kernels } from "./inspect.js";
 export type { Progress, StreamProgress } from "./link.js";
-export type { CacheOptions, CachePolicy, ExpectedText, LoadOptions, SmartRouteOptions } from "./load-options.js";
+export type {
+  CacheOptions,
+  CachePolicy,
+  CacheType,
+  ExpectedText,
+  LoadOptions,
+  SmartRouteOptions,
+} from "./load-options.js";
 export {
   type GenerateOptions,
   type Logits,

@@ -17,6 +17,9 @@ import {
 } from "./options.js";
 import { bytesOf, type Size, size } from "./sizes.js";
 
+/** Numbers in the cache of keys and values. */
+export type CacheType = "f16" | "f32" | "q8_0";
+
 export interface LoadOptions {
   /** Compute threads. Default: the physical cores that this process may use. The text is the same with any number. */
   threads?: number | undefined;
@@ -30,8 +33,11 @@ export interface LoadOptions {
    * more than this, and buffers are no larger, so that memory serves as cache instead. A longer text ends early.
    */
   expect?: ExpectedText | undefined;
-  /** Numbers in the cache of keys and values: `f16` takes half the memory, `f32` is exact. Default: `f16`. */
-  cacheType?: "f16" | "f32" | undefined;
+  /**
+   * Numbers in the cache of keys and values. `f32` is exact, `f16` takes half its memory, `q8_0` (bytes with a scale for each
+   * 32) about a quarter, for long texts; it needs heads whose width is a multiple of 32. Default: `f16`.
+   */
+  cacheType?: CacheType | undefined;
   /**
    * Memory that this whole process may take, such as `"8GB"`. Where the model does not fit, experts are streamed: kept
    * on the drive, and cached in what memory is left. Less than the smallest that works is an error (`OUT_OF_MEMORY`)
@@ -128,7 +134,7 @@ const loadOptions = {
   threads: integer(1, 1024),
   contextLength: integer(1, 0xffff_ffff),
   expect: () => undefined,
-  cacheType: oneOf("f16", "f32"),
+  cacheType: oneOf("f16", "f32", "q8_0"),
   memory: size,
   dense: oneOf("auto", "resident", "ring"),
   mmap: boolean,

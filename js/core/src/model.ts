@@ -2,7 +2,7 @@ import "./symbols.js";
 import type * as Native from "../../../index.js";
 import { AbortedAtStart, Generation } from "./generation.js";
 import { link, type Progress } from "./link.js";
-import { checkLoadOptions, type LoadOptions } from "./load-options.js";
+import { type CacheType, checkLoadOptions, type LoadOptions } from "./load-options.js";
 import {
   boolean,
   callback,
@@ -72,7 +72,7 @@ export interface PerplexityOptions {
 }
 
 /** What a model is. Counts of bytes are of the file. */
-export type ModelInfo = Readonly<Native.ModelInfo & { cacheType: "f16" | "f32" }>;
+export type ModelInfo = Readonly<Native.ModelInfo & { cacheType: CacheType }>;
 
 /** An array of numbers and its shape, outermost dimension first. */
 export interface Tensor<Values> {

@@ -11,7 +11,7 @@ mod numbers;
 mod quantize;
 mod unpack;
 
-use super::{Kernels, OutColumns, assert_shapes, scalar};
+use super::{ByteScales, FloatProduct, Kernels, OutColumns, assert_shapes, scalar};
 use crate::math;
 use crate::quant::blocks::*;
 use crate::quant::{Activations, Column, ColumnMut, TensorType, WeightRows};
@@ -88,25 +88,26 @@ impl<M: Multiply> Kernels for Neon<M> {
         }
     }
 
-    fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32 {
-        // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::dot::<numbers::F32>(bytemuck::cast_slice(a), b) }
-    }
-
-    fn dot_f16(&self, a: &[f16], b: &[f32]) -> f32 {
-        // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::dot::<numbers::F16>(bytemuck::cast_slice(a), b) }
-    }
-
-    fn axpy_f16(&self, a: f32, x: &[f16], y: &mut [f32]) {
-        // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::axpy_f16(a, x, y) }
-    }
-
     // NEON and its fused multiply-add belong to every 64-bit ARM target: the compiler already makes vectors of these.
 
-    fn axpy_f32(&self, a: f32, x: &[f32], y: &mut [f32]) {
-        scalar::axpy_f32(a, x, y);
+    fn add_product(&self, product: FloatProduct<'_>) {
+        scalar::Scalar.add_product(product);
+    }
+
+    fn scores(&self, product: FloatProduct<'_>) {
+        scalar::Scalar.scores(product);
+    }
+
+    fn widen_f16(&self, x: &[f16], out: &mut [f32]) {
+        scalar::Scalar.widen_f16(x, out);
+    }
+
+    fn widen_bytes(&self, x: &[i8], scales: ByteScales<'_>, out: &mut [f32]) {
+        scalar::Scalar.widen_bytes(x, scales, out);
+    }
+
+    fn softmax_part(&self, x: &mut [f32], scale: f32) -> (f32, f32) {
+        math::softmax_part(x, scale)
     }
 
     fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
@@ -115,10 +116,6 @@ impl<M: Multiply> Kernels for Neon<M> {
 
     fn silu_mul(&self, gate: &mut [f32], up: &[f32]) {
         math::silu_mul(gate, up);
-    }
-
-    fn softmax(&self, x: &mut [f32]) {
-        math::softmax(x);
     }
 }
 

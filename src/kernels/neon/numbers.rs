@@ -104,12 +104,6 @@ fn store<const R: usize, const C: usize>(
     }
 }
 
-/// Dot product of numbers and floats.
-#[target_feature(enable = "neon")]
-pub(super) fn dot<N: Number>(a: &[u8], b: &[f32]) -> f32 {
-    dots::<N, 1, 1>(&[a], &[b])[0][0]
-}
-
 /// Dot products of `R` rows and `C` columns.
 #[inline]
 #[target_feature(enable = "neon")]
@@ -149,22 +143,4 @@ fn dots<N: Number, const R: usize, const C: usize>(rows: &[&[u8]; R], x: &[&[f32
         }
     }
     values
-}
-
-/// `y[i] = fma(a, x[i], y[i])`.
-#[target_feature(enable = "neon")]
-pub(super) fn axpy_f16(a: f32, x: &[f16], y: &mut [f32]) {
-    assert_eq!(x.len(), y.len());
-    let (x, x_tail) = x.as_chunks::<4>();
-    let (y, y_tail) = y.as_chunks_mut::<4>();
-    for (x, y) in x.iter().zip(y) {
-        // SAFETY: both arrays have four elements.
-        unsafe {
-            let sum = vfmaq_n_f32(vld1q_f32(y.as_ptr()), F16::four(x.as_ptr().cast()), a);
-            vst1q_f32(y.as_mut_ptr(), sum);
-        }
-    }
-    for (x, y) in x_tail.iter().zip(y_tail) {
-        *y = a.mul_add(x.to_f32(), *y);
-    }
 }

@@ -65,7 +65,14 @@ fn case() -> Case {
 }
 
 fn planned(options: &LoadOptions, memory_mib: Option<(u64, u64)>) -> Result<MemoryPlan, ModelError> {
-    let Case { config, layout, experts } = case();
+    planned_for(case(), options, memory_mib)
+}
+
+fn planned_for(
+    Case { config, layout, experts }: Case,
+    options: &LoadOptions,
+    memory_mib: Option<(u64, u64)>,
+) -> Result<MemoryPlan, ModelError> {
     let memory = memory_mib.map(|(total, available)| Memory {
         total_bytes: total * MIB,
         available_bytes: available * MIB,
@@ -143,7 +150,19 @@ fn a_longer_context_and_wider_cache_type_cost_what_they_say() {
     // 2 layers, keys and values, 128 elements of 2 bytes.
     assert_eq!(of(1024, CacheType::F16).kv_bytes, 1024 * 1024);
     assert_eq!(of(1024, CacheType::F32).kv_bytes, 2 * 1024 * 1024);
+    assert_eq!(of(1024, CacheType::Q8_0).kv_bytes, 1024 * 1024 * 34 / 64);
     assert_eq!(of(1 << 30, CacheType::F16).n_ctx, 8192);
+    // Memory is taken a tile of 64 positions at a time.
+    assert_eq!(of(1000, CacheType::F16).kv_bytes, 1024 * 1024);
+}
+
+#[test]
+fn a_cache_in_blocks_of_32_needs_heads_of_whole_blocks() {
+    let mut case = case();
+    case.config.head_dim = 48;
+    let options = LoadOptions { cache_type: CacheType::Q8_0, ..LoadOptions::default() };
+    let error = planned_for(case, &options, None).unwrap_err().to_string();
+    assert!(error.contains("48 wide") && error.contains("`f16`"), "{error}");
 }
 
 fn dense(place: DensePlace, mib: u64) -> LoadOptions {

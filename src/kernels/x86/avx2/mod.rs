@@ -2,13 +2,14 @@
 //!
 //! Every type has its own loops here; none falls back to scalar ones.
 
+mod attention;
 mod blocks_256;
 mod blocks_32;
 mod numbers;
 mod quantize;
 mod reduce;
 
-use super::super::{Kernels, OutColumns, assert_shapes, scalar};
+use super::super::{ByteScales, FloatProduct, Kernels, OutColumns, assert_shapes};
 use super::Product;
 use crate::math;
 use crate::quant::blocks::*;
@@ -67,24 +68,31 @@ impl Kernels for Avx2 {
         }
     }
 
-    fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32 {
-        // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::dot::<numbers::F32>(bytemuck::cast_slice(a), b) }
+    fn add_product(&self, product: FloatProduct<'_>) {
+        product.assert_shapes();
+        // SAFETY: `self` comes only from `detect`, which saw the features; the shapes were checked.
+        unsafe { attention::add_product(product) }
     }
 
-    fn dot_f16(&self, a: &[f16], b: &[f32]) -> f32 {
-        // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::dot::<numbers::F16>(bytemuck::cast_slice(a), b) }
+    fn scores(&self, product: FloatProduct<'_>) {
+        product.assert_shapes();
+        // SAFETY: `self` comes only from `detect`, which saw the features; the shapes were checked.
+        unsafe { attention::scores(product) }
     }
 
-    fn axpy_f32(&self, a: f32, x: &[f32], y: &mut [f32]) {
+    fn widen_f16(&self, x: &[f16], out: &mut [f32]) {
         // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { axpy_f32(a, x, y) }
+        unsafe { attention::widen_f16(x, out) }
     }
 
-    fn axpy_f16(&self, a: f32, x: &[f16], y: &mut [f32]) {
+    fn widen_bytes(&self, x: &[i8], scales: ByteScales<'_>, out: &mut [f32]) {
         // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::axpy_f16(a, x, y) }
+        unsafe { attention::widen_bytes(x, scales, out) }
+    }
+
+    fn softmax_part(&self, x: &mut [f32], scale: f32) -> (f32, f32) {
+        // SAFETY: `self` comes only from `detect`, which saw the features.
+        unsafe { attention::softmax_part(x, scale) }
     }
 
     fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
@@ -96,19 +104,9 @@ impl Kernels for Avx2 {
         // SAFETY: `self` comes only from `detect`, which saw the features.
         unsafe { silu_mul(gate, up) }
     }
-
-    fn softmax(&self, x: &mut [f32]) {
-        // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { softmax(x) }
-    }
 }
 
 // The bodies of `math`, compiled with wide registers and fused multiply-add.
-
-#[target_feature(enable = "avx2,fma,f16c")]
-fn axpy_f32(a: f32, x: &[f32], y: &mut [f32]) {
-    scalar::axpy_f32(a, x, y);
-}
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
@@ -118,9 +116,4 @@ fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn silu_mul(gate: &mut [f32], up: &[f32]) {
     math::silu_mul(gate, up);
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-fn softmax(x: &mut [f32]) {
-    math::softmax(x);
 }

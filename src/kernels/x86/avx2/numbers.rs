@@ -106,12 +106,6 @@ fn store<const R: usize, const C: usize>(
     }
 }
 
-/// Dot product of numbers and floats.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot<N: Number>(a: &[u8], b: &[f32]) -> f32 {
-    dots::<N, 1, 1>(&[a], &[b])[0][0]
-}
-
 /// Dot products of `R` rows and `C` columns.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -159,24 +153,4 @@ fn dots<N: Number, const R: usize, const C: usize>(rows: &[&[u8]; R], x: &[&[f32
         }
     }
     values
-}
-
-/// `y[i] = fma(a, x[i], y[i])`.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn axpy_f16(a: f32, x: &[f16], y: &mut [f32]) {
-    assert_eq!(x.len(), y.len());
-    let (x, x_tail) = x.as_chunks::<8>();
-    let (y, y_tail) = y.as_chunks_mut::<8>();
-    let factor = _mm256_set1_ps(a);
-    for (x, y) in x.iter().zip(y) {
-        // SAFETY: both arrays have eight elements.
-        unsafe {
-            let x = _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast()));
-            let sum = _mm256_fmadd_ps(factor, x, _mm256_loadu_ps(y.as_ptr()));
-            _mm256_storeu_ps(y.as_mut_ptr(), sum);
-        }
-    }
-    for (x, y) in x_tail.iter().zip(y_tail) {
-        *y = a.mul_add(x.to_f32(), *y);
-    }
 }

@@ -5,6 +5,7 @@
 //! not repay the turning of rows into lanes: see [`rows`](super::rows). Functions whose time is not spent there are those of
 //! AVX2, which gives the same bits.
 
+mod attention;
 mod blocks_256;
 mod blocks_32;
 mod lanes;
@@ -12,7 +13,7 @@ mod multiply;
 mod numbers;
 mod tiles;
 
-use super::super::{Kernels, OutColumns, assert_shapes};
+use super::super::{ByteScales, FloatProduct, Kernels, OutColumns, assert_shapes};
 use super::Product;
 use super::avx2::Avx2;
 use crate::quant::blocks::*;
@@ -77,22 +78,31 @@ impl Kernels for Avx512Vnni {
         }
     }
 
-    fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32 {
+    fn add_product(&self, product: FloatProduct<'_>) {
+        product.assert_shapes();
+        // SAFETY: `self` comes only from `detect`, which saw the features; the shapes were checked.
+        unsafe { attention::add_product(product) }
+    }
+
+    fn scores(&self, product: FloatProduct<'_>) {
+        product.assert_shapes();
+        // SAFETY: `self` comes only from `detect`, which saw the features; the shapes were checked.
+        unsafe { attention::scores(product) }
+    }
+
+    fn widen_f16(&self, x: &[f16], out: &mut [f32]) {
         // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::dot::<numbers::F32>(bytemuck::cast_slice(a), b) }
+        unsafe { attention::widen_f16(x, out) }
     }
 
-    fn dot_f16(&self, a: &[f16], b: &[f32]) -> f32 {
+    fn widen_bytes(&self, x: &[i8], scales: ByteScales<'_>, out: &mut [f32]) {
         // SAFETY: `self` comes only from `detect`, which saw the features.
-        unsafe { numbers::dot::<numbers::F16>(bytemuck::cast_slice(a), b) }
+        unsafe { attention::widen_bytes(x, scales, out) }
     }
 
-    fn axpy_f32(&self, a: f32, x: &[f32], y: &mut [f32]) {
-        self.avx2.axpy_f32(a, x, y);
-    }
-
-    fn axpy_f16(&self, a: f32, x: &[f16], y: &mut [f32]) {
-        self.avx2.axpy_f16(a, x, y);
+    fn softmax_part(&self, x: &mut [f32], scale: f32) -> (f32, f32) {
+        // SAFETY: `self` comes only from `detect`, which saw the features.
+        unsafe { attention::softmax_part(x, scale) }
     }
 
     fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
@@ -101,9 +111,5 @@ impl Kernels for Avx512Vnni {
 
     fn silu_mul(&self, gate: &mut [f32], up: &[f32]) {
         self.avx2.silu_mul(gate, up);
-    }
-
-    fn softmax(&self, x: &mut [f32]) {
-        self.avx2.softmax(x);
     }
 }

@@ -70,12 +70,6 @@ pub(super) fn matmul<N: Number>(product: Product<'_>, rows: Range<usize>) {
     }
 }
 
-/// Dot product of numbers and floats.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
-pub(super) fn dot<N: Number>(a: &[u8], b: &[f32]) -> f32 {
-    dots::<N, 1, 1>(&[a], &[b])[0][0]
-}
-
 /// Dot products of `R` rows and `C` columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
