@@ -1,9 +1,9 @@
 //! AVX-512 with VNNI: Intel since Ice Lake (2019), AMD since Zen 4 (2022).
 //!
 //! For several columns, sixteen rows lie in the 16 lanes of a register, so that nothing is summed across lanes: four quants
-//! of each row are one vector, and one instruction multiplies them with the same four activations and adds. One column does
-//! not repay the turning of rows into lanes: see [`rows`](super::rows). Functions whose time is not spent there are those of
-//! AVX2, which gives the same bits.
+//! of each row are one vector, and one instruction multiplies them with the same four activations and adds; see
+//! [`tiles`]. One column does not repay the turning of rows into lanes: see [`rows`](super::rows). Functions whose time is
+//! not spent there are those of AVX2, which gives the same bits.
 
 mod attention;
 mod blocks_256;
