@@ -47,6 +47,18 @@ impl<'a> OutColumns<'a> {
         assert!(row < self.stride, "row {row} of {}", self.stride);
         self.bits[j * self.stride + row].store(value.to_bits(), Ordering::Relaxed);
     }
+
+    /// Stores `values` at the rows from `first` on of column `j`.
+    ///
+    /// # Panics
+    /// If `j` or one of the rows is out of range.
+    #[inline(always)]
+    pub fn write_rows(&self, j: usize, first: usize, values: &[f32]) {
+        let column = &self.bits[j * self.stride..(j + 1) * self.stride];
+        for (bits, value) in column[first..first + values.len()].iter().zip(values) {
+            bits.store(value.to_bits(), Ordering::Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -68,5 +80,18 @@ mod tests {
             }
         });
         assert_eq!(out, [0., 1., 2., 3., 10., 11., 12., 13., 20., 21., 22., 23.]);
+    }
+
+    #[test]
+    fn several_rows_of_a_column_are_filled_at_once() {
+        let mut out = vec![0.0; 8];
+        OutColumns::new(&mut out, 4).write_rows(1, 1, &[1.0, 2.0]);
+        assert_eq!(out, [0., 0., 0., 0., 0., 1., 2., 0.]);
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn rows_past_the_end_of_a_column_are_refused() {
+        OutColumns::new(&mut [0.0; 8], 4).write_rows(0, 3, &[1.0, 2.0]);
     }
 }

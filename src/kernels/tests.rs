@@ -247,6 +247,19 @@ fn long_rows_and_many_columns_have_the_same_bits_on_every_path() {
 }
 
 #[test]
+fn sums_over_no_columns_are_zero_on_every_path() {
+    for ty in multipliable() {
+        let w = WeightRows::new(ty, &[], 3, 0);
+        let mut x = Activations::new();
+        x.resize(ty.activation_format().unwrap(), 0, 2);
+        for path in available() {
+            assert_eq!(product(path, &w, 0..3, &x, &[0, 1]), [0.0; 6], "{} {ty}", path.name());
+            assert_eq!(product(path, &w, 0..3, &x, &[1]), [0.0; 3], "{} {ty}", path.name());
+        }
+    }
+}
+
+#[test]
 fn the_largest_integers_have_the_same_bits_on_every_path() {
     // Quants at either end of their range against activations of 127 and of -127, all of one sign: sums that a path keeps
     // in few bits are as far from zero as they can be.

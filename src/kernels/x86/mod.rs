@@ -46,8 +46,8 @@ impl<'a> Product<'a> {
     /// Stores the values of rows `first ..` of column `j`, but for those from `end` on.
     #[inline(always)]
     fn store(&self, j: usize, first: usize, end: usize, values: &[f32]) {
-        for (row, value) in (first..end).zip(values) {
-            self.out.write(j, row, *value);
+        if let Some(n) = end.checked_sub(first) {
+            self.out.write_rows(j, first, &values[..n.min(values.len())]);
         }
     }
 }

@@ -71,6 +71,10 @@ pub(super) trait Panel {
 pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
     let n = product.columns.len();
     let n_panels = product.w.cols().div_ceil(256);
+    if n_panels == 0 {
+        let zeros = vec![0.0; rows.len()];
+        return (0..n).for_each(|j| product.out.write_rows(j, rows.start, &zeros));
+    }
     // Chunks of about the same size, so that none unpacks all weights for a few columns.
     let chunk = n.div_ceil(n.div_ceil(MOST_COLUMNS).max(1)).next_multiple_of(COLUMNS).max(COLUMNS);
     let n_tiles = n.min(chunk).div_ceil(COLUMNS);
@@ -96,24 +100,35 @@ pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
                 // SAFETY: as above.
                 unsafe { panel.unpack(&group, i) };
                 for (tile, (x, sums)) in packed.iter().zip(&mut sums).enumerate() {
+                    let n = COLUMNS.min(columns.len() - COLUMNS * tile);
                     // SAFETY: as above.
                     unsafe {
-                        match columns.len() - COLUMNS * tile {
+                        match n {
                             1 => panel.multiply::<1>(x, sums),
                             2 => panel.multiply::<2>(x, sums),
                             3 => panel.multiply::<3>(x, sums),
                             _ => panel.multiply::<COLUMNS>(x, sums),
                         }
                     }
+                    // Results go out while the next tile is computed: their memory is seldom in a cache.
+                    if i + 1 == n_panels {
+                        let first_column = start + COLUMNS * tile;
+                        store::<P>(product, first_column..first_column + n, first, rows.end, sums);
+                    }
                 }
             }
-            for j in 0..columns.len() {
-                for (g, sums) in sums[j / COLUMNS][j % COLUMNS].iter().enumerate() {
-                    let first = first + ROWS * g;
-                    // SAFETY: as above.
-                    product.store(start + j, first, rows.end, &to_array(unsafe { P::value(*sums) }));
-                }
-            }
+        }
+    }
+}
+
+/// Stores the results of a tile, but for rows from `end` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn store<P: Panel>(product: Product<'_>, columns: Range<usize>, first: usize, end: usize, sums: &Sums) {
+    for (j, sums) in columns.zip(sums) {
+        for (g, sums) in sums.iter().enumerate() {
+            // SAFETY: this function has the features.
+            product.store(j, first + ROWS * g, end, &to_array(unsafe { P::value(*sums) }));
         }
     }
 }
