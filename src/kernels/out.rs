@@ -48,6 +48,13 @@ impl<'a> OutColumns<'a> {
         self.bits[j * self.stride + row].store(value.to_bits(), Ordering::Relaxed);
     }
 
+    /// Where row `row` of column `j` is, to ask for its cache line; the place need not exist.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn address(&self, j: usize, row: usize) -> *const u8 {
+        self.bits.as_ptr().wrapping_add(j * self.stride + row).cast()
+    }
+
     /// Stores `values` at the rows from `first` on of column `j`.
     ///
     /// # Panics

@@ -101,6 +101,10 @@ pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
                 unsafe { panel.unpack(&group, i) };
                 for (tile, (x, sums)) in packed.iter().zip(&mut sums).enumerate() {
                     let n = COLUMNS.min(columns.len() - COLUMNS * tile);
+                    let places = start + COLUMNS * tile..start + COLUMNS * tile + n;
+                    if i + 2 == n_panels {
+                        ask_for(product, places.clone(), first);
+                    }
                     // SAFETY: as above.
                     unsafe {
                         match n {
@@ -110,13 +114,22 @@ pub(super) fn matmul<P: Panel>(product: Product<'_>, rows: Range<usize>) {
                             _ => panel.multiply::<COLUMNS>(x, sums),
                         }
                     }
-                    // Results go out while the next tile is computed: their memory is seldom in a cache.
                     if i + 1 == n_panels {
-                        let first_column = start + COLUMNS * tile;
-                        store::<P>(product, first_column..first_column + n, first, rows.end, sums);
+                        store::<P>(product, places, first, rows.end, sums);
                     }
                 }
             }
+        }
+    }
+}
+
+/// Asks for the cache lines of a tile's results, to be written: they are seldom in a cache, and stores wait for them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn ask_for(product: Product<'_>, columns: Range<usize>, first: usize) {
+    for j in columns {
+        for row in [first, first + ROWS, first + GROUPS * ROWS - 1] {
+            _mm_prefetch::<_MM_HINT_ET0>(product.out.address(j, row).cast());
         }
     }
 }
