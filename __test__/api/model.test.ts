@@ -77,7 +77,7 @@ describe("loading", () => {
     const floats = await Model.load(path, { contextLength: 64, cacheType: "f32" });
     expect(bytes.info.cacheType).toBe("q8_0");
     expect(bytes.info.kvBytesPerToken * 128).toBe(floats.info.kvBytesPerToken * 34);
-    expect(await bytes.generate("The old king", { maxTokens: 5 })).toMatchObject({ finishReason: "length" });
+    expect(await bytes.generate("The old king", { maxTokens: 5 })).toMatchObject({ finishReason: "max-tokens" });
     await Promise.all([bytes.dispose(), floats.dispose()]);
   });
 

@@ -3,7 +3,7 @@ import { Model } from "@clutor/core";
 import { speeds } from "./speeds.js";
 
 const { model: file, prompt, decode, threads } = JSON.parse(process.argv[2]);
-const model = await Model.load(file, { threads, contextLength: prompt.length + decode + 1 });
+const model = await Model.load(file, { threads, contextLength: prompt.length + decode + 1, memory: "100%" });
 const options = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 1, ignoreEos: true };
 // Other tokens than those measured, so that nothing is kept of them.
 await model.generate(prompt.slice(0, 8).reverse(), { ...options, maxTokens: 4 });
