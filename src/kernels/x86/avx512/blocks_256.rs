@@ -125,15 +125,15 @@ impl<B: Unpack256> Panel for Block<B> {
         for k in 0..256 / run {
             let mut dots = [[zero; GROUPS]; C];
             if offset(B::QUANTS) != 0 {
-                for c in 0..C {
-                    dots[c] = [_mm512_set1_epi32(x.starts[k][c]); GROUPS];
+                for (dots, start) in dots.iter_mut().zip(x.starts[k]) {
+                    *dots = [_mm512_set1_epi32(start); GROUPS];
                 }
             }
             for q in k * run / 4..(k + 1) * run / 4 {
-                for c in 0..C {
-                    let x = _mm512_set1_epi32(x.quads[q][c]);
-                    for g in 0..GROUPS {
-                        dots[c][g] = _mm512_dpbusd_epi32(dots[c][g], self.quads[g][q], x);
+                for (dots, quad) in dots.iter_mut().zip(x.quads[q]) {
+                    let x = _mm512_set1_epi32(quad);
+                    for (dots, quads) in dots.iter_mut().zip(&self.quads) {
+                        *dots = _mm512_dpbusd_epi32(*dots, quads[q], x);
                     }
                 }
             }

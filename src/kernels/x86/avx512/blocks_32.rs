@@ -94,15 +94,15 @@ impl<B: Unpack32> Panel for Blocks<B> {
             let quads: &[[i32; COLUMNS]; 8] = &x.quads.as_chunks().0[i];
             let mut integers = [[_mm512_setzero_si512(); GROUPS]; C];
             if offset(B::QUANTS) != 0 {
-                for c in 0..C {
-                    integers[c] = [_mm512_set1_epi32(x.starts[i][c]); GROUPS];
+                for (integers, start) in integers.iter_mut().zip(x.starts[i]) {
+                    *integers = [_mm512_set1_epi32(start); GROUPS];
                 }
             }
-            for q in 0..8 {
-                for c in 0..C {
-                    let x = _mm512_set1_epi32(quads[q][c]);
-                    for g in 0..GROUPS {
-                        integers[c][g] = _mm512_dpbusd_epi32(integers[c][g], blocks[g].quads[q], x);
+            for (q, quads) in quads.iter().enumerate() {
+                for (integers, quad) in integers.iter_mut().zip(quads) {
+                    let x = _mm512_set1_epi32(*quad);
+                    for (integers, block) in integers.iter_mut().zip(blocks) {
+                        *integers = _mm512_dpbusd_epi32(*integers, block.quads[q], x);
                     }
                 }
             }
