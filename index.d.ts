@@ -25,6 +25,8 @@ export declare class Host {
   simulateTrace(request: number, path: string, policies: Array<string> | undefined | null, shares: Array<number>): void
   /** Streams experts without a model's arithmetic; answers with `stream`, and with the tokens done as they are. */
   stream(request: number, path: string, options: StreamOptions): void
+  /** Measures how fast a model computes; answers with `bench`, and with the tokens done as they are. */
+  bench(request: number, path: string, options: BenchOptions): void
   /** What a model did so far, at once. */
   counts(model: number): ModelCounts
   /** Starts a generation; `pieces` events say when to `drain` it. */
@@ -53,6 +55,56 @@ export declare class Host {
   dispose(model: number): void
 }
 
+export interface BenchMeasurement {
+  /** llama.cpp's name for it, without the depth. */
+  name: string
+  /** `prompt` or `decode`. */
+  kind: string
+  tokens: number
+  depth: number
+  /** Of the median run. */
+  tokensPerSecond: number
+  runs: Array<BenchRun>
+}
+
+export interface BenchOptions {
+  /** As for a model that generates; the context is what the work needs. */
+  load: LoadOptions
+  /** Tokens of each prompt, above 0. */
+  prompts: Array<number>
+  /** Tokens of each decoding, above 0. */
+  decodes: Array<number>
+  /** Tokens in the context before, one depth at least. */
+  depths: Array<number>
+  /** Runs of each, one at least. */
+  runs: number
+  seed: number
+}
+
+/** What a benchmark found, as it was counted. */
+export interface BenchReport {
+  info: ModelInfo
+  plan: MemoryPlan
+  loadingMs: number
+  /** Bytes that the machine's bandwidth was measured with. */
+  bufferBytes: number
+  /** Bytes a second that one thread reads, and that all threads read together. */
+  oneThread: number
+  allThreads: number
+  measurements: Array<BenchMeasurement>
+}
+
+export interface BenchRun {
+  elapsedMs: number
+  weightBytes: number
+  /** Requests for streamed experts, and those that the cache or a prefetch served. */
+  accesses: number
+  hits: number
+  /** Bytes read from the drive, and time that the computation waited for them. */
+  readBytes: number
+  waitUs: number
+}
+
 /** What a generation has made since the last look. */
 export interface Drained {
   ids: Array<number>
@@ -69,6 +121,8 @@ export interface Event {
   kind: string
   done?: number
   total?: number
+  /** With the progress of a benchmark of streaming. */
+  hitRate?: number
   info?: ModelInfo
   inspection?: Inspection
   plan?: MemoryPlan
@@ -76,6 +130,7 @@ export interface Event {
   trace?: TraceInfo
   simulation?: Simulation
   stream?: StreamReport
+  bench?: BenchReport
   /** Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first. */
   arrays?: Array<Array<number>>
   failure?: Failure
@@ -193,8 +248,8 @@ export interface MemoryPlan {
   /** Bytes for experts: all of them, or the cache and its staging buffers. */
   expertBytes: number
   /**
-   * Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
-   * predicted peak.
+   * Bytes of what takes up memory only once it is needed, which is seldom, such as the logits of every token of a text:
+   * within the budget, and not in the predicted peak.
    */
   spareBytes: number
   /** Experts that are in memory at once. */

@@ -102,7 +102,7 @@ describe("clutor with streamed experts", () => {
     expect(streamed.err).toMatch(/\nclutor: dense weights: two layers' in memory at a time; read [\d.]+ MiB/);
     const plan = await run(["plan", "-m", builtIn, ...small, ...ring]);
     expect(plan.out).toMatch(/\ndense weights +[\d.]+ KiB, two layers' at a time\n/);
-    expect(plan.out).toMatch(/\nspare buffers +[\d.]+ KiB, seldom needed, on top\n/);
+    expect(plan.out).toMatch(/\nkept free +[\d.]+ MiB, seldom needed, on top\n/);
   });
 
   it("refuses options that make no sense, with the reason", async () => {

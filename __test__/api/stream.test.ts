@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { streamBenchmark } from "@clutor/core";
+import { type StreamProgress, streamBenchmark } from "@clutor/core";
 import { path as builtIn } from "@clutor/tiny-stories-moe";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { clutor, run } from "./clutor.js";
@@ -20,6 +20,13 @@ afterAll(() => rmSync(folder, { recursive: true }));
 const small = { tokens: 40, cache: { size: 2 * 2 ** 20 } };
 
 describe("streamBenchmark", () => {
+  it("tells its watcher the tokens done and the hit rate of the latest", async () => {
+    const seen: StreamProgress[] = [];
+    await streamBenchmark(builtIn, { ...small, onProgress: (progress) => seen.push(progress) });
+    expect(seen.at(-1)).toEqual({ done: 40, total: 40, hitRate: expect.any(Number) });
+    expect(seen.at(-1)?.hitRate).toBeGreaterThan(0);
+  });
+
   it("tells what the cache, the prediction and the drive did for synthetic choices", async () => {
     const found = await streamBenchmark(builtIn, { ...small, windows: 4 });
     expect(found).toMatchObject({

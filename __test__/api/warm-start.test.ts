@@ -1,11 +1,13 @@
 // Which experts were hot is remembered for the next start: where, when, and what is never done.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type CacheOptions, type LoadOptions, Model, type StoreStats } from "@clutor/core";
 import { path } from "@clutor/tiny-stories-moe";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { run } from "./clutor.js";
+import { clutor, run } from "./clutor.js";
 
 const prompt = "Once upon a time there was a little fox";
 let folder: string;
@@ -117,6 +119,23 @@ describe("clutor", () => {
     expect(readdirSync(warm())).toHaveLength(1);
     expect((await story({ warmStart: warm() }, 1)).store.warmStart.experts).toBeGreaterThan(8);
   });
+
+  // Windows has no signals: a kill is one.
+  it.skipIf(process.platform === "win32").each(["SIGINT", "SIGTERM", "EPIPE"])(
+    "remembers what was hot when it ends by %s",
+    async (end) => {
+      const endless = ["generate", prompt, "-m", path, "-n", "-1", "--ctx", "0", "--ignore-eos", "--cache-mb", "2"];
+      const env = { ...process.env, CLUTOR_HOME: folder, CLUTOR_WARM_START: "on" };
+      const child = spawn(process.execPath, [clutor, ...endless], { env });
+      const ended = once(child, "exit");
+      await once(child.stdout, "data");
+      if (end === "EPIPE") child.stdout.destroy();
+      else child.kill(end as NodeJS.Signals);
+      const [code] = await ended;
+      expect(code).toBe({ SIGINT: 130, SIGTERM: 143, EPIPE: 0 }[end]);
+      expect(readdirSync(warm())).toHaveLength(1);
+    },
+  );
 
   it("goes on where the home cannot be written", async () => {
     writeFileSync(join(folder, "taken"), "");

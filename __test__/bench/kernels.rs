@@ -1,16 +1,21 @@
-//! Speed of every kernel path and type: `cargo bench --bench kernels [-- <part of a type or path name>]`.
+//! Speed of every kernel path and type: `npm run bench:kernels [-- <part of a type or path name>]`.
 //!
 //! One thread. Decoding: bytes of weights per second, one column, with the weights in the second-level cache and in
-//! memory. Prompts: multiplications and additions per second, 64 columns. Best of many short runs.
+//! memory; the limit of the latter is the bandwidth at which one thread reads memory, which is measured first. Prompts:
+//! multiplications and additions per second, 64 columns. Best of many short runs.
 
+use clutor::bench::read_bandwidth;
 use clutor::kernels::{Kernels, OutColumns, available};
 use clutor::quant::{Activations, TensorType, WeightRows};
+use clutor::store::anonymous_memory;
+use memmap2::MmapMut;
 use std::hint::black_box;
 use std::time::Instant;
 
 const COLS: usize = 2048;
 const CACHE_BYTES: usize = 320 << 10;
-const MEMORY_BYTES: usize = 192 << 20;
+/// More than caches hold: servers have some of half of it.
+const MEMORY_BYTES: usize = 1 << 30;
 /// One call multiplies so many bytes of rows: long enough to measure, short enough to be undisturbed.
 const PART_BYTES: usize = 4 << 20;
 const PROMPT_COLUMNS: usize = 64;
@@ -19,8 +24,14 @@ fn main() {
     // `cargo bench` passes `--bench`; what else is given selects.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str()));
+    let bandwidth = match read_bandwidth(MEMORY_BYTES, 1) {
+        Ok(bandwidth) => bandwidth.one_thread / 1e9,
+        Err(error) => return eprintln!("{error}"),
+    };
+    let mut memory = Memory::new();
+    println!("one thread reads memory at {bandwidth:.1} GB/s\n");
     println!(
-        "rows of {COLS}, one thread      cache GB/s  x scalar   memory GB/s   {PROMPT_COLUMNS} columns GOP/s  x scalar"
+        "rows of {COLS}, one thread      cache GB/s  x scalar   memory GB/s  of limit   {PROMPT_COLUMNS} columns GOP/s  x scalar"
     );
     for ty in (0..64).filter_map(TensorType::from_id).filter(|ty| ty.activation_format().is_some()) {
         let mut scalar = None;
@@ -28,16 +39,23 @@ fn main() {
             if !is_wanted(&format!("{ty} {}", path.name())) {
                 continue;
             }
-            let cache = gigabytes_per_second(path, ty, CACHE_BYTES);
-            let memory = gigabytes_per_second(path, ty, MEMORY_BYTES);
-            let prompt = gigaops_per_second(path, ty);
-            let (cache_scalar, prompt_scalar) = *scalar.get_or_insert((cache, prompt));
+            let cache = gigabytes_per_second(path, ty, memory.weights(ty, CACHE_BYTES));
+            let beyond = gigabytes_per_second(path, ty, memory.weights(ty, MEMORY_BYTES));
+            let prompt = gigaops_per_second(path, ty, memory.weights(ty, CACHE_BYTES));
+            if path.name() == "scalar" {
+                scalar = Some((cache, prompt));
+            }
+            // Only beside scalar code that was measured too.
+            let times = |of: fn((f64, f64)) -> f64, speed: f64| {
+                scalar.map_or("-".to_owned(), |scalar| format!("{:.1}", speed / of(scalar)))
+            };
             println!(
-                "{:<10} {:<14} {cache:>14.2} {:>9.1} {memory:>13.2} {prompt:>18.1} {:>10.1}",
+                "{:<10} {:<14} {cache:>14.2} {:>9} {beyond:>13.2} {:>7.0} % {prompt:>20.1} {:>10}",
                 ty.name(),
                 path.name(),
-                cache / cache_scalar,
-                prompt / prompt_scalar,
+                times(|scalar| scalar.0, cache),
+                100.0 * beyond / bandwidth,
+                times(|scalar| scalar.1, prompt),
             );
         }
     }
@@ -70,39 +88,67 @@ fn main() {
     }
 }
 
-fn gigabytes_per_second(path: &dyn Kernels, ty: TensorType, bytes: usize) -> f64 {
-    let product = Product::new(path, ty, bytes, 1);
+fn gigabytes_per_second(path: &dyn Kernels, ty: TensorType, weights: &[u8]) -> f64 {
+    let product = Product::new(path, ty, weights, 1);
     let row_bytes = product.bytes.len() / product.rows;
     (product.part_rows() * row_bytes) as f64 / product.seconds(path) / 1e9
 }
 
-fn gigaops_per_second(path: &dyn Kernels, ty: TensorType) -> f64 {
-    let product = Product::new(path, ty, CACHE_BYTES, PROMPT_COLUMNS);
+fn gigaops_per_second(path: &dyn Kernels, ty: TensorType, weights: &[u8]) -> f64 {
+    let product = Product::new(path, ty, weights, PROMPT_COLUMNS);
     (2 * product.part_rows() * COLS * PROMPT_COLUMNS) as f64 / product.seconds(path) / 1e9
 }
 
-/// A matrix of a given size in bytes and its activations.
-struct Product {
+/// Bytes that stand for weights of any type, in huge pages as those of a model.
+struct Memory {
+    bytes: MmapMut,
+    /// Whether the exponents of MXFP4's blocks are among them.
+    has_exponents: bool,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let mut bytes = anonymous_memory(MEMORY_BYTES).expect("a gigabyte of memory");
+        Self::fill(&mut bytes);
+        Self { bytes, has_exponents: false }
+    }
+
+    /// Bytes without set exponent bits in any f16: scales are small and never infinite or NaN.
+    fn fill(bytes: &mut [u8]) {
+        let (first, rest) = bytes.split_at_mut(PART_BYTES);
+        first.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i.wrapping_mul(0x9e37_79b1) >> 13) as u8 & 0x3b);
+        rest.chunks_mut(PART_BYTES).for_each(|part| part.copy_from_slice(&first[..part.len()]));
+    }
+
+    /// The first `bytes` bytes, as weights of `ty`.
+    fn weights(&mut self, ty: TensorType, bytes: usize) -> &[u8] {
+        if ty == TensorType::MXFP4 {
+            // Its scale is a whole exponent; those of models lie near 2^-7, and tiny ones would cost subnormal arithmetic.
+            self.bytes.iter_mut().step_by(ty.block_bytes()).for_each(|exponent| *exponent = 120);
+            self.has_exponents = true;
+        } else if std::mem::take(&mut self.has_exponents) {
+            Self::fill(&mut self.bytes);
+        }
+        &self.bytes[..bytes]
+    }
+}
+
+/// A matrix and its activations.
+struct Product<'a> {
     ty: TensorType,
-    bytes: Vec<u8>,
+    bytes: &'a [u8],
     rows: usize,
     x: Activations,
     n: usize,
 }
 
-impl Product {
-    fn new(path: &dyn Kernels, ty: TensorType, bytes: usize, n: usize) -> Self {
+impl<'a> Product<'a> {
+    fn new(path: &dyn Kernels, ty: TensorType, weights: &'a [u8], n: usize) -> Self {
         let row_bytes = ty.row_bytes(COLS).expect("the row is whole blocks");
         // Whole parts, so that a walk over the matrix can start again at any of them.
-        let part = (PART_BYTES.min(bytes) / row_bytes / 8 * 8).max(8);
-        let rows = bytes / row_bytes / part * part;
-        // Bytes without set exponent bits in any f16: scales are small and never infinite or NaN.
-        let mut bytes: Vec<u8> =
-            (0..rows * row_bytes).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8 & 0x3b).collect();
-        if ty == TensorType::MXFP4 {
-            // Its scale is a whole exponent; those of models lie near 2^-7, and tiny ones would cost subnormal arithmetic.
-            bytes.iter_mut().step_by(ty.block_bytes()).for_each(|exponent| *exponent = 120);
-        }
+        let part = (PART_BYTES.min(weights.len()) / row_bytes / 8 * 8).max(8);
+        let rows = weights.len() / row_bytes / part * part;
+        let bytes = &weights[..rows * row_bytes];
         let mut x = Activations::new();
         x.resize(ty.activation_format().expect("the type can be multiplied"), COLS, n);
         let values = values();
@@ -114,7 +160,7 @@ impl Product {
 
     /// Seconds of a product with the rows that `PART_BYTES` hold, walking over the whole matrix.
     fn seconds(&self, path: &dyn Kernels) -> f64 {
-        let w = WeightRows::new(self.ty, &self.bytes, self.rows, COLS);
+        let w = WeightRows::new(self.ty, self.bytes, self.rows, COLS);
         let columns: Vec<u32> = (0..self.n as u32).collect();
         let mut out = vec![0.0; self.n * self.rows];
         let mut first = 0;

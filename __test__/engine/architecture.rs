@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("generate", &["model", "sampling", "tokenizer", "parallel", "routing", "guard", "workload"]),
     ("workload", &["store", "routing"]),
     ("stream", &["model", "workload", "store", "experts", "gguf", "quant", "kernels", "parallel"]),
+    ("bench", &["model", "stream", "store", "gguf", "routing", "parallel", "guard"]),
     (
         "node",
         &[
@@ -29,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "chat",
             "generate",
             "stream",
+            "bench",
             "workload",
             "gguf",
             "tokenizer",

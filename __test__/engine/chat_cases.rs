@@ -46,13 +46,17 @@ fn templates_give_the_text_that_python_gives() {
         let name = format!("{} {} {}", case["id"], case["template"], case["scenario"]);
         match (rendered(case), case["expect"]["text"].as_str(), case["expect"]["error"].as_str()) {
             (Ok(text), Some(expected), _) if text == expected => texts += 1,
-            (Ok(text), expected, error) => failed.push(format!("{name}\n  gave {text:?}\n  not  {expected:?} {error:?}")),
+            (Ok(text), expected, error) => {
+                failed.push(format!("{name}\n  gave {text:?}\n  not  {expected:?} {error:?}"))
+            }
             (Err(ChatError::Raised { message }), None, Some(expected)) if expected.ends_with(&message) => refusals += 1,
             (Err(error), None, Some(expected)) if !expected.starts_with("TemplateError") => {
                 assert!(!error.to_string().is_empty());
                 refusals += 1;
             }
-            (Err(error), text, expected) => failed.push(format!("{name}\n  failed: {error}\n  not  {text:?} {expected:?}")),
+            (Err(error), text, expected) => {
+                failed.push(format!("{name}\n  failed: {error}\n  not  {text:?} {expected:?}"))
+            }
         }
     }
     println!("{texts} texts and {refusals} refusals right, of {} cases", cases.len());

@@ -5,7 +5,7 @@
 mod models;
 
 use clutor::generate::logits;
-use clutor::model::{BatchToken, Model, Workspace};
+use clutor::model::{BatchToken, LOGIT_TOKENS, Model, Workspace};
 use models::{golden_folders, kernel_paths, load, name};
 use std::path::{Path, PathBuf};
 
@@ -62,6 +62,30 @@ fn token_by_token_is_the_same_as_batches_of_any_size() {
         for batch in [7, 64, 512] {
             assert!(single == bits(&model, 150, batch), "{} in batches of {batch}", title(&path));
         }
+    }
+}
+
+#[test]
+fn logits_in_pieces_are_those_of_the_whole_batch_and_never_many_at_once() {
+    for path in models() {
+        let model = load(&path, best(), 2);
+        let n = 2 * LOGIT_TOKENS + 3;
+        let batch: Vec<BatchToken> = ids(n, model.vocab_size(), 5)
+            .into_iter()
+            .enumerate()
+            .map(|(pos, id)| BatchToken { sequence: 0, pos, id, wants_logits: pos % 2 == 0 })
+            .collect();
+        let mut whole = Workspace::new();
+        model.forward(&mut whole, &mut [&mut model.new_sequence()], &batch, None, &|| false).unwrap();
+        let (mut pieces, mut lengths) = (Vec::new(), Vec::new());
+        let mut take = |piece: &[f32]| {
+            lengths.push(piece.len() / model.vocab_size());
+            pieces.extend_from_slice(piece);
+        };
+        let (mut workspace, sequences) = (Workspace::new(), &mut [&mut model.new_sequence()]);
+        model.forward_in_pieces(&mut workspace, sequences, &batch, None, &mut take, &|| false).unwrap();
+        assert!(pieces == whole.logits(), "{}", title(&path));
+        assert_eq!(lengths, [LOGIT_TOKENS, n.div_ceil(2) - LOGIT_TOKENS]);
     }
 }
 

@@ -214,4 +214,5 @@ fn progress_counts_tokens_up_to_the_last() {
     assert!(seen.is_sorted_by_key(|progress| progress.done));
     let last = seen.last().unwrap();
     assert_eq!((last.done, last.total), (N_TOKENS, N_TOKENS));
+    assert!(last.hit_rate > 0.0 && last.hit_rate <= 1.0, "{last:?}");
 }

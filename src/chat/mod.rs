@@ -10,9 +10,9 @@
 //! it may do is counted ([`Limits`]). The module takes plain strings and knows nothing of the file they came from.
 
 mod defaults;
+mod dialect;
 mod error;
 mod functions;
-mod generation_tag;
 mod json;
 mod number;
 mod reasoning;

@@ -8,8 +8,8 @@ use minijinja::{Environment, Value};
 use serde_json::{Map, Value as Json};
 
 use super::ChatError;
+use super::dialect::accept_python;
 use super::functions::environment;
-use super::generation_tag::accept_generation_tags;
 use super::strftime::strftime;
 
 /// Bytes of a template. The longest in use have about 30 000.
@@ -66,13 +66,7 @@ pub struct Conversation {
 
 impl Default for Conversation {
     fn default() -> Self {
-        Self {
-            messages: Vec::new(),
-            tools: None,
-            add_generation_prompt: true,
-            variables: Map::new(),
-            now_seconds: 0,
-        }
+        Self { messages: Vec::new(), tools: None, add_generation_prompt: true, variables: Map::new(), now_seconds: 0 }
     }
 }
 
@@ -99,7 +93,7 @@ impl ChatTemplate {
             return Err(ChatError::SourceTooLong { len: source.len(), max: MAX_SOURCE_BYTES });
         }
         let mut environment = environment().map_err(ChatError::from_parsing)?;
-        let accepted = accept_generation_tags(source).into_owned();
+        let accepted = accept_python(source).into_owned();
         environment.add_template_owned(NAME, accepted).map_err(ChatError::from_parsing)?;
         Ok(Self { environment: Arc::new(environment), source: source.into() })
     }
@@ -157,7 +151,10 @@ fn context(conversation: &Conversation, special: &SpecialTexts) -> Value {
     context.insert("documents", Value::from(()));
     context.extend(conversation.variables.iter().map(|(name, value)| (name.as_str(), to_value(value))));
     context.insert("messages", conversation.messages.iter().map(to_value).collect());
-    context.insert("tools", conversation.tools.as_ref().map_or(Value::from(()), |tools| tools.iter().map(to_value).collect()));
+    context.insert(
+        "tools",
+        conversation.tools.as_ref().map_or(Value::from(()), |tools| tools.iter().map(to_value).collect()),
+    );
     context.insert("add_generation_prompt", Value::from(conversation.add_generation_prompt));
     Value::from_pairs(context)
 }

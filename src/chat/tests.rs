@@ -17,14 +17,10 @@ fn conversation(messages: &Value) -> Conversation {
 #[test]
 fn hostile_templates_end_with_an_error_soon() {
     let doubled = |grow: &str, show: &str| {
-        format!(
-            "{{% set ns = namespace(a='x', l=[1], d={{}}) %}}{{% for i in range(64) %}}{grow}{{% endfor %}}{show}"
-        )
+        format!("{{% set ns = namespace(a='x', l=[1], d={{}}) %}}{{% for i in range(64) %}}{grow}{{% endfor %}}{show}")
     };
     let chain = |grow: &str, show: &str| {
-        format!(
-            "{{% set ns = namespace(a=[], d={{}}) %}}{{% for i in range(90000) %}}{grow}{{% endfor %}}{show}x"
-        )
+        format!("{{% set ns = namespace(a=[], d={{}}) %}}{{% for i in range(90000) %}}{grow}{{% endfor %}}{show}x")
     };
     let sources = [
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}".to_owned(),
@@ -74,7 +70,10 @@ fn hostile_templates_end_with_an_error_soon() {
         doubled("{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}", "{{ ns.l == ns.d }}{{ 1|nope }}"),
         doubled("{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}", "{{ ns.l in [ns.d] }}{{ 1|nope }}"),
         doubled("{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}", "{{ [ns.l, ns.d]|sort }}{{ 1|nope }}"),
-        doubled("{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}", "{{ [ns.l, ns.d]|unique|list }}{{ 1|nope }}"),
+        doubled(
+            "{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}",
+            "{{ [ns.l, ns.d]|unique|list }}{{ 1|nope }}",
+        ),
         doubled("{% set ns.l = [ns.l, ns.l] %}", "{{ {ns.l: 1} }}{{ 1|nope }}"),
         doubled("{% set ns.l = (ns.l, ns.l) %}", "{{ {ns.l: 1} }}{{ 1|nope }}"),
         doubled("{% set ns.l = (ns.l, ns.l) %}", "{{ ns.l.nothing.x }}"),
@@ -140,8 +139,9 @@ fn mistakes_name_their_line() {
 
 #[test]
 fn long_conversations_are_rendered() {
-    let turns: Vec<Value> =
-        (0..2000).map(|i| json!({"role": (if i % 2 == 0 { "user" } else { "assistant" }), "content": "word ".repeat(1000)})).collect();
+    let turns: Vec<Value> = (0..2000)
+        .map(|i| json!({"role": (if i % 2 == 0 { "user" } else { "assistant" }), "content": "word ".repeat(1000)}))
+        .collect();
     let chatml = default_for("qwen3moe").unwrap();
     let text = render_with(chatml.source, &conversation(&Value::Array(turns))).unwrap();
     assert!(text.len() > 10_000_000);

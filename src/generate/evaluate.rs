@@ -55,21 +55,29 @@ pub fn logits(
         first: 0,
         recording: Recording {
             n_tokens: ids.len(),
-            logits: Vec::with_capacity(ids.len() * model.vocab_size()),
+            logits: Vec::new(),
             router_logits: vec![0.0; ids.len() * config.n_layers * config.n_experts],
             topk: vec![0; ids.len() * config.n_layers * config.routing.n_used],
             weights: vec![0.0; ids.len() * config.n_layers * config.routing.n_used],
         },
     };
+    let mut logits = Vec::with_capacity(ids.len() * model.vocab_size());
     let (mut workspace, mut sequence) = (Workspace::new(), model.new_sequence());
     for chunk in ids.chunks(batch_of(model, batch)) {
         let tokens = tokens(chunk, record.first, true);
-        model.forward(&mut workspace, &mut [&mut sequence], &tokens, Some(&mut record), cancelled)?;
-        record.recording.logits.extend_from_slice(workspace.logits());
+        let mut take = |piece: &[f32]| logits.extend_from_slice(piece);
+        model.forward_in_pieces(
+            &mut workspace,
+            &mut [&mut sequence],
+            &tokens,
+            Some(&mut record),
+            &mut take,
+            cancelled,
+        )?;
         record.first += chunk.len();
         progress(record.first);
     }
-    Ok(record.recording)
+    Ok(Recording { logits, ..record.recording })
 }
 
 /// How well a model predicts a text.
@@ -115,12 +123,15 @@ pub fn perplexity(
         let mut sequence = model.new_sequence();
         for (j, chunk) in ids.chunks(batch).enumerate() {
             let first = j * batch;
-            model.forward(&mut workspace, &mut [&mut sequence], &tokens(chunk, first, true), None, cancelled)?;
-            let next = ids[first + 1..].iter();
-            for (logits, &next) in workspace.logits().chunks_exact(model.vocab_size()).zip(next) {
-                sum += negative_log_likelihood(logits, next as usize);
-                predicted += 1;
-            }
+            let mut next = ids[first + 1..].iter();
+            let mut take = |piece: &[f32]| {
+                for (logits, &next) in piece.chunks_exact(model.vocab_size()).zip(&mut next) {
+                    sum += negative_log_likelihood(logits, next as usize);
+                    predicted += 1;
+                }
+            };
+            let tokens = tokens(chunk, first, true);
+            model.forward_in_pieces(&mut workspace, &mut [&mut sequence], &tokens, None, &mut take, cancelled)?;
         }
         progress(i * window + ids.len(), sum / predicted as f64);
     }

@@ -121,7 +121,8 @@ impl Scheduler {
         let path = options.trace.clone();
         let generation = Generation::new(prompt, options, self.model.n_ctx())?;
         let Some(path) = path else { return Ok((generation, None)) };
-        if self.active.iter().any(|other| other.trace.as_ref().is_some_and(|trace| trace.path() == path)) {
+        let mut traces = self.active.iter().filter_map(|other| other.trace.as_ref());
+        if traces.any(|trace| tracing::is_same_file(trace.path(), &path)) {
             return Err(GenerateError::TraceInUse { path });
         }
         let trace = tracing::create(&path, &self.model, generation.prompt_tokens())?;

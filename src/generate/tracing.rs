@@ -14,6 +14,15 @@ pub(super) fn create(path: &Path, model: &Model, n_prompt: usize) -> Result<Trac
     Ok(TraceRecorder::create(path, Header { n_layers, n_experts, rule: config.routing, n_prompt })?)
 }
 
+/// Whether two paths lead to one file, however they are spelled.
+pub(super) fn is_same_file(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        // One of them is not there yet, or not to be had; making it tells what is wrong with it.
+        _ => a == b,
+    }
+}
+
 /// The traces of a pass: gives each the rows of its own tokens.
 pub(super) struct PassTraces<'a> {
     n_tokens: usize,

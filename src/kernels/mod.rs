@@ -3,6 +3,8 @@
 //! Every path gives the same bits. Inside a block products are integers, exact in any order; each block adds one float
 //! contribution, in block order. Float rows are summed in 16 virtual lanes and a fixed tree.
 
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 mod out;
 mod scalar;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use std::sync::OnceLock;
 
 /// One instruction set's loops. A value of a path's type is the proof that the processor has the instructions.
 pub trait Kernels: Send + Sync + std::fmt::Debug {
-    /// Name for logs and for `CLUTOR_KERNELS`: `scalar`, `avx2`, `avx512-vnni`, `neon`, `neon-dot`.
+    /// Name for logs and for `CLUTOR_KERNELS`: `scalar`, `avx2`, `avx512-vnni`, `neon`, `neon-dot`, `neon-i8mm`.
     fn name(&self) -> &'static str;
 
     /// Writes `x`, `[cols]`, into `column` in the column's format.
@@ -100,6 +102,8 @@ fn paths() -> &'static [Box<dyn Kernels>] {
         let mut paths: Vec<Box<dyn Kernels>> = vec![Box::new(scalar::Scalar)];
         #[cfg(target_arch = "x86_64")]
         paths.extend(x86::available());
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        paths.extend(neon::available());
         paths
     })
 }

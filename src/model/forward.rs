@@ -10,6 +10,7 @@ use super::{ForwardError, Model};
 use crate::math::rotate;
 use crate::quant::dequantize_row;
 use crate::routing::{Choice, likeliest};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// One token of a batch.
@@ -25,10 +26,41 @@ pub struct BatchToken {
     pub wants_logits: bool,
 }
 
+/// Tokens whose logits are in memory at once, where those of a whole text are wanted: enough that each row of the output
+/// serves several, few beside everything else.
+pub const LOGIT_TOKENS: usize = 8;
+
+/// Takes the logits of some tokens, `[tokens, vocab_size]`.
+type Take<'a> = dyn FnMut(&[f32]) + Send + 'a;
+
 /// Sees the router at work.
 pub trait RoutingObserver {
     /// Router logits, `[batch, n_experts]`, and choices, `[batch, n_used]`, of `layer`.
     fn routed(&mut self, layer: usize, router_logits: &[f32], choices: &[Choice]);
+}
+
+/// What is done with the weights on the way through a model: each is called where its weights are in memory.
+pub(super) trait Stations: Send {
+    /// Takes the tokens in. Rows of the embedding come from `dense`.
+    fn embed(&mut self, dense: &DensePass<'_>) -> Result<(), ForwardError>;
+
+    /// Attention of `layer`.
+    fn attention(&mut self, layer: usize, dense: Bytes<'_>);
+
+    /// At most `n` experts that `layer`, the next one, may choose; `dense` has its router.
+    fn guess(&mut self, layer: usize, n: usize, dense: Bytes<'_>) -> Vec<u32>;
+
+    /// Router and experts of `layer`.
+    fn experts(&mut self, layer: usize, dense: Bytes<'_>) -> Result<(), ForwardError>;
+
+    /// The last norm, before the output; not called where no logits are wanted. Gives how often the output is to be gone
+    /// through.
+    fn output_norm(&mut self) -> usize {
+        1
+    }
+
+    /// `rows` of the output, which come in order, the `time`-th time.
+    fn output(&mut self, time: usize, rows: Range<usize>, dense: Bytes<'_>);
 }
 
 impl Model {
@@ -49,7 +81,37 @@ impl Model {
         workspace: &mut Workspace,
         sequences: &mut [&mut Sequence],
         batch: &[BatchToken],
-        mut observer: Option<&mut (dyn RoutingObserver + Send)>,
+        observer: Option<&mut (dyn RoutingObserver + Send)>,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
+        self.forward_with(workspace, sequences, batch, observer, None, cancelled)
+    }
+
+    /// As [`forward`](Self::forward), but hands the logits over to `take`, [`LOGIT_TOKENS`] tokens' at a time, `[tokens,
+    /// vocab_size]` in the order of the batch: those of a whole text may be larger than the model's other buffers together.
+    ///
+    /// # Errors
+    /// # Panics
+    /// As [`forward`](Self::forward).
+    pub fn forward_in_pieces(
+        &self,
+        workspace: &mut Workspace,
+        sequences: &mut [&mut Sequence],
+        batch: &[BatchToken],
+        observer: Option<&mut (dyn RoutingObserver + Send)>,
+        take: &mut (dyn FnMut(&[f32]) + Send),
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
+        self.forward_with(workspace, sequences, batch, observer, Some(take), cancelled)
+    }
+
+    fn forward_with<'t>(
+        &self,
+        workspace: &mut Workspace,
+        sequences: &mut [&mut Sequence],
+        batch: &[BatchToken],
+        observer: Option<&mut (dyn RoutingObserver + Send)>,
+        take: Option<&'t mut Take<'t>>,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), ForwardError> {
         self.check(sequences, batch)?;
@@ -58,26 +120,55 @@ impl Model {
             let n_tokens = sequence.len() + added(i);
             sequence.reserve(added(i)).map_err(|_| ForwardError::Memory { n_tokens })?;
         }
+        workspace.logits.clear();
+        let wants_logits = batch.iter().any(|token| token.wants_logits);
+        let mut forward = Forward { model: self, workspace, sequences, batch, observer, take, cancelled };
+        self.pass(&mut forward, batch.len(), wants_logits, cancelled)?;
+        sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.commit(added(i)));
+        Ok(())
+    }
+
+    /// The way of `n_tokens` tokens past the weights, with the reading ahead that belongs to it: the order of everything.
+    pub(super) fn pass(
+        &self,
+        stations: &mut dyn Stations,
+        n_tokens: usize,
+        wants_logits: bool,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), ForwardError> {
         let mut turn = self.dense.turn();
-        let mut dense = turn.pass(batch.iter().any(|token| token.wants_logits));
-        self.experts.begin_pass(batch.len() as u32);
+        let mut dense = turn.pass(wants_logits);
+        self.experts.begin_pass(n_tokens as u32);
         self.pool.enter(|| {
-            self.embed(&dense, workspace, batch)?;
+            stations.embed(&dense)?;
             for layer in 0..self.config.n_layers {
                 if cancelled() {
                     return Err(ForwardError::Cancelled);
                 }
                 dense.enter_layer(layer, cancelled)?;
-                self.attention(dense.bytes(), workspace, sequences, batch, layer);
-                self.look_ahead(dense.bytes_ahead(), workspace, batch, layer + 1);
-                let observer = observer.as_deref_mut().map(|o| o as &mut dyn RoutingObserver);
-                self.experts(dense.bytes(), workspace, layer, observer, cancelled)?;
+                stations.attention(layer, dense.bytes());
+                // Many tokens take most experts anyway.
+                if n_tokens == 1
+                    && layer + 1 < self.config.n_layers
+                    && let Some(n) = self.experts.looks_ahead()
+                    && let Some(ahead) = dense.bytes_ahead()
+                {
+                    self.experts.expect(layer + 1, stations.guess(layer + 1, n, ahead));
+                }
+                stations.experts(layer, dense.bytes())?;
             }
-            self.output(&mut dense, workspace, batch, cancelled)
+            if wants_logits {
+                for time in 0..stations.output_norm() {
+                    for chunk in 0..dense.n_output_chunks() {
+                        let rows = dense.enter_output(chunk, self.weights.output.n_rows(), cancelled)?;
+                        stations.output(time, rows, dense.bytes());
+                    }
+                }
+            }
+            Ok(())
         })?;
         self.experts.end_pass();
-        self.n_tokens.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        sequences.iter_mut().enumerate().for_each(|(i, sequence)| sequence.commit(added(i)));
+        self.n_tokens.fetch_add(n_tokens as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -96,55 +187,6 @@ impl Model {
         Ok(())
     }
 
-    /// `x` = rows of the embedding; turns = cosines and sines of the positions.
-    fn embed(
-        &self,
-        dense: &DensePass<'_>,
-        workspace: &mut Workspace,
-        batch: &[BatchToken],
-    ) -> Result<(), ForwardError> {
-        let (embed_dim, head_dim) = (self.config.embed_dim, self.config.head_dim);
-        let (table, mut scratch) = (&self.weights.token_embd, Vec::new());
-        let x = resize(&mut workspace.x, batch.len() * embed_dim);
-        let turns = resize(&mut workspace.turns, batch.len() * head_dim);
-        for ((token, x), turn) in batch.iter().zip(x.chunks_exact_mut(embed_dim)).zip(turns.chunks_exact_mut(head_dim))
-        {
-            dequantize_row(table.ty(), dense.row(table, token.id as usize, &mut scratch)?, x);
-            self.rope.turn(token.pos, turn);
-        }
-        Ok(())
-    }
-
-    /// `x += attn_output · attention(norm(x))`.
-    fn attention(
-        &self,
-        dense: Bytes<'_>,
-        workspace: &mut Workspace,
-        sequences: &mut [&mut Sequence],
-        batch: &[BatchToken],
-        layer: usize,
-    ) {
-        let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
-        let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, .. } = workspace;
-
-        compute.norm(x, &weights.attn_norm, config.norm_eps, normed, quantized);
-        let qkv = [&weights.attn_q, &weights.attn_k, &weights.attn_v];
-        compute.matrices(dense, &qkv, normed, batch.len(), quantized, &mut [q, k, v]);
-        self.norm_and_rotate(q, &weights.attn_q_norm, turns);
-        self.norm_and_rotate(k, &weights.attn_k_norm, turns);
-
-        let kv_dim = config.kv_dim();
-        for ((token, key), value) in batch.iter().zip(k.chunks_exact(kv_dim)).zip(v.chunks_exact(kv_dim)) {
-            sequences[token.sequence].write(layer, token.pos, key, value);
-        }
-        resize(heads, q.len());
-        attend(config, compute.kernels, compute.pool, layer, sequences, batch, q, heads);
-
-        quantized.clear();
-        compute.matrices(dense, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);
-        add(x, delta);
-    }
-
     /// Norm of queries or keys, then their rotation. `x` is `[batch, heads, head_dim]`.
     fn norm_and_rotate(&self, x: &mut [f32], norm: &[f32], turns: &[f32]) {
         let (kernels, eps, head_dim) = (self.kernels, self.config.norm_eps, self.config.head_dim);
@@ -161,75 +203,126 @@ impl Model {
         });
     }
 
-    /// Guesses what `layer`, the next one, will choose: its router, applied to the residual stream as it is now, picks
-    /// mostly what it will pick then, for the stream changes slowly. Only where experts are read, and for few tokens: many
-    /// take most experts anyway. `dense` has the layer's tensors, where they are in memory.
-    fn look_ahead(&self, dense: Option<Bytes<'_>>, workspace: &mut Workspace, batch: &[BatchToken], layer: usize) {
-        let Some(weights) = self.weights.layers.get(layer).filter(|_| batch.len() == 1) else { return };
-        let (Some(dense), Some(n)) = (dense, self.experts.looks_ahead()) else { return };
-        let (compute, Workspace { x, normed, quantized, moe, .. }) = (self.compute(), workspace);
-        compute.norm(x, &weights.ffn_norm, self.config.norm_eps, normed, quantized);
-        compute.matrices(dense, &[&weights.ffn_gate_inp], normed, 1, quantized, &mut [&mut moe.router_logits]);
-        likeliest(&moe.router_logits, n.min(self.config.n_experts), &mut moe.chosen);
-        self.experts.expect(layer, moe.chosen.iter().map(|choice| choice.expert).collect());
+    fn compute(&self) -> Compute<'_> {
+        Compute { pool: &self.pool, kernels: self.kernels }
     }
+}
 
-    /// `x += experts(norm(x))`.
-    fn experts(
-        &self,
-        dense: Bytes<'_>,
-        workspace: &mut Workspace,
-        layer: usize,
-        observer: Option<&mut dyn RoutingObserver>,
-        cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Result<(), ForwardError> {
-        let (compute, weights, config) = (self.compute(), &self.weights.layers[layer], &self.config);
-        let Workspace { x, normed, quantized, moe, .. } = workspace;
-        compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
-        let smart = self.smart.map(|smart| (smart, &self.substitutions));
-        let experts = &*self.experts;
-        let block = MoeLayer { compute, config, dense, experts, layer, weights, smart, cancelled };
-        block.add(normed, x, quantized, moe, observer)
-    }
+/// The arithmetic of a pass.
+struct Forward<'a, 's, 'o, 't> {
+    model: &'a Model,
+    workspace: &'a mut Workspace,
+    sequences: &'a mut [&'s mut Sequence],
+    batch: &'a [BatchToken],
+    observer: Option<&'o mut (dyn RoutingObserver + Send)>,
+    /// Takes logits by the piece, or they stay in the workspace.
+    take: Option<&'t mut Take<'t>>,
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+}
 
-    /// Logits of the tokens that want them: rows of the output by the piece, where it comes in pieces.
-    fn output(
-        &self,
-        dense: &mut DensePass<'_>,
-        workspace: &mut Workspace,
-        batch: &[BatchToken],
-        cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Result<(), ForwardError> {
-        let (compute, output, embed_dim) = (self.compute(), &self.weights.output, self.config.embed_dim);
-        let Workspace { x, normed, delta, quantized, logits, .. } = workspace;
-        delta.clear();
-        for (_, x) in batch.iter().zip(x.chunks_exact(embed_dim)).filter(|(token, _)| token.wants_logits) {
-            delta.extend_from_slice(x);
-        }
-        let n = delta.len() / embed_dim;
-        logits.clear();
-        if n == 0 {
-            return Ok(());
-        }
-        compute.norm(delta, &self.weights.output_norm, self.config.norm_eps, normed, quantized);
-        for chunk in 0..dense.n_output_chunks() {
-            let rows = dense.enter_output(chunk, output.n_rows(), cancelled)?;
-            let (bytes, piece) = (dense.bytes(), output.chunk(rows.clone()));
-            if rows.len() == output.n_rows() {
-                compute.matrices(bytes, &[&piece], normed, n, quantized, &mut [logits]);
-                continue;
-            }
-            compute.matrices(bytes, &[&piece], normed, n, quantized, &mut [delta]);
-            let columns = resize(logits, n * output.n_rows()).chunks_exact_mut(output.n_rows());
-            for (column, part) in columns.zip(delta.chunks_exact(rows.len())) {
-                column[rows.clone()].copy_from_slice(part);
-            }
+impl Stations for Forward<'_, '_, '_, '_> {
+    /// `x` = rows of the embedding; turns = cosines and sines of the positions.
+    fn embed(&mut self, dense: &DensePass<'_>) -> Result<(), ForwardError> {
+        let (embed_dim, head_dim) = (self.model.config.embed_dim, self.model.config.head_dim);
+        let (table, mut scratch) = (&self.model.weights.token_embd, Vec::new());
+        let x = resize(&mut self.workspace.x, self.batch.len() * embed_dim);
+        let turns = resize(&mut self.workspace.turns, self.batch.len() * head_dim);
+        let rows = x.chunks_exact_mut(embed_dim).zip(turns.chunks_exact_mut(head_dim));
+        for (token, (x, turn)) in self.batch.iter().zip(rows) {
+            dequantize_row(table.ty(), dense.row(table, token.id as usize, &mut scratch)?, x);
+            self.model.rope.turn(token.pos, turn);
         }
         Ok(())
     }
 
-    fn compute(&self) -> Compute<'_> {
-        Compute { pool: &self.pool, kernels: self.kernels }
+    /// `x += attn_output · attention(norm(x))`.
+    fn attention(&mut self, layer: usize, dense: Bytes<'_>) {
+        let (model, batch, sequences) = (self.model, self.batch, &mut *self.sequences);
+        let (compute, weights, config) = (model.compute(), &model.weights.layers[layer], &model.config);
+        let Workspace { x, normed, q, k, v, heads, delta, turns, quantized, .. } = &mut *self.workspace;
+
+        compute.norm(x, &weights.attn_norm, config.norm_eps, normed, quantized);
+        let qkv = [&weights.attn_q, &weights.attn_k, &weights.attn_v];
+        compute.matrices(dense, &qkv, normed, batch.len(), quantized, &mut [q, k, v]);
+        model.norm_and_rotate(q, &weights.attn_q_norm, turns);
+        model.norm_and_rotate(k, &weights.attn_k_norm, turns);
+
+        let kv_dim = config.kv_dim();
+        for ((token, key), value) in batch.iter().zip(k.chunks_exact(kv_dim)).zip(v.chunks_exact(kv_dim)) {
+            sequences[token.sequence].write(layer, token.pos, key, value);
+        }
+        resize(heads, q.len());
+        attend(config, compute.kernels, compute.pool, layer, sequences, batch, q, heads);
+
+        quantized.clear();
+        compute.matrices(dense, &[&weights.attn_output], heads, batch.len(), quantized, &mut [delta]);
+        add(x, delta);
+    }
+
+    /// The router, applied to the residual stream as it is now, picks mostly what it will pick then: the stream changes
+    /// slowly.
+    fn guess(&mut self, layer: usize, n: usize, dense: Bytes<'_>) -> Vec<u32> {
+        let (compute, weights, config) = (self.model.compute(), &self.model.weights.layers[layer], &self.model.config);
+        let Workspace { x, normed, quantized, moe, .. } = &mut *self.workspace;
+        compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
+        let router = [&weights.ffn_gate_inp];
+        compute.matrices(dense, &router, normed, self.batch.len(), quantized, &mut [&mut moe.router_logits]);
+        likeliest(&moe.router_logits, n.min(config.n_experts), &mut moe.chosen);
+        moe.chosen.iter().map(|choice| choice.expert).collect()
+    }
+
+    /// `x += experts(norm(x))`.
+    fn experts(&mut self, layer: usize, dense: Bytes<'_>) -> Result<(), ForwardError> {
+        let model = self.model;
+        let (compute, weights, config) = (model.compute(), &model.weights.layers[layer], &model.config);
+        let Workspace { x, normed, quantized, moe, .. } = &mut *self.workspace;
+        compute.norm(x, &weights.ffn_norm, config.norm_eps, normed, quantized);
+        let (experts, cancelled) = (&*model.experts, self.cancelled);
+        let smart = model.smart.map(|smart| (smart, &model.substitutions));
+        let observer = self.observer.as_deref_mut().map(|o| o as &mut dyn RoutingObserver);
+        let block = MoeLayer { compute, config, dense, experts, layer, weights, smart, cancelled };
+        block.add(normed, x, quantized, moe, observer)
+    }
+
+    /// Norm of the tokens whose logits are wanted, and in how many pieces they are.
+    fn output_norm(&mut self) -> usize {
+        let (model, embed_dim) = (self.model, self.model.config.embed_dim);
+        let Workspace { x, normed, delta, quantized, .. } = &mut *self.workspace;
+        delta.clear();
+        for (_, x) in self.batch.iter().zip(x.chunks_exact(embed_dim)).filter(|(token, _)| token.wants_logits) {
+            delta.extend_from_slice(x);
+        }
+        model.compute().norm(delta, &model.weights.output_norm, model.config.norm_eps, normed, quantized);
+        if self.take.is_some() { (delta.len() / embed_dim).div_ceil(LOGIT_TOKENS) } else { 1 }
+    }
+
+    /// `logits = output · x`, of all tokens or of one piece of them.
+    fn output(&mut self, time: usize, rows: Range<usize>, dense: Bytes<'_>) {
+        let (compute, output) = (self.model.compute(), &self.model.weights.output);
+        let (embed_dim, vocab_size) = (self.model.config.embed_dim, output.n_rows());
+        let Workspace { normed, delta, quantized, logits, .. } = &mut *self.workspace;
+        let x = match self.take {
+            Some(_) => normed.chunks(LOGIT_TOKENS * embed_dim).nth(time).unwrap_or_default(),
+            None => normed,
+        };
+        if rows.start == 0 {
+            quantized.clear();
+        }
+        let (matrix, n) = (output.chunk(rows.clone()), x.len() / embed_dim);
+        if rows.len() == vocab_size {
+            compute.matrices(dense, &[&matrix], x, n, quantized, &mut [logits]);
+        } else {
+            compute.matrices(dense, &[&matrix], x, n, quantized, &mut [delta]);
+            let columns = resize(logits, n * vocab_size).chunks_exact_mut(vocab_size);
+            for (column, part) in columns.zip(delta.chunks_exact(rows.len())) {
+                column[rows.clone()].copy_from_slice(part);
+            }
+        }
+        if rows.end == vocab_size
+            && let Some(take) = &mut self.take
+        {
+            take(logits);
+        }
     }
 }
 

@@ -23,7 +23,7 @@ mod workspace;
 pub use config::{Architecture, Config};
 pub use dense::{DensePlace, RingReport};
 pub use error::{ForwardError, ModelError};
-pub use forward::{BatchToken, RoutingObserver};
+pub use forward::{BatchToken, LOGIT_TOKENS, RoutingObserver};
 pub use kv_cache::{CacheType, Sequence};
 pub use linear::{Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};

@@ -1,6 +1,6 @@
 //! Where a model's bytes go: decided from what the process may use, before anything is loaded.
 
-use super::{Config, DensePlace, LoadOptions, ModelError};
+use super::{Config, DensePlace, LOGIT_TOKENS, LoadOptions, ModelError};
 use crate::experts::StreamingOptions;
 use crate::gguf::Layout;
 use crate::guard::{Memory, MemorySource, process_bytes};
@@ -21,8 +21,8 @@ pub struct MemoryPlan {
     pub dense_bytes: u64,
     /// Bytes for experts: all of them, or the cache and its staging buffers.
     pub expert_bytes: u64,
-    /// Bytes of buffers that take up memory only once they are needed, which is seldom: for when all of the cache is in
-    /// use at once. Within the budget, and not in the predicted peak.
+    /// Bytes of what takes up memory only once it is needed, which is seldom: buffers for when all of the cache is in use
+    /// at once, logits of every token of a text, a program that grows. Within the budget, and not in the predicted peak.
     pub spare_bytes: u64,
     /// Experts that fit in the cache at once.
     pub cached_experts: usize,
@@ -92,8 +92,10 @@ const USABLE_PERCENT: u64 = 80;
 /// Share of what is free now that a streamed model takes at most.
 const FREE_PERCENT: u64 = 90;
 /// What a JavaScript program grows by while it loads and generates: 1 to 7 MiB were measured over 20 to 500 tokens, with
-/// vocabularies of 4000 to 150 000.
-const SLACK_BYTES: u64 = 10 << 20;
+/// vocabularies of 4000 to 150 000. This much is predicted,
+const GROWTH_BYTES: u64 = 3 << 20;
+/// and this much more is kept free for it.
+const SLACK_BYTES: u64 = 7 << 20;
 /// Positions that the default context has at least, where the model has them.
 const LEAST_CTX: usize = 512;
 /// Positions of the default context while experts are streamed: memory serves better as cache.
@@ -155,7 +157,7 @@ impl Planner<'_> {
         }
         if let Some(budget) = self.options.memory_bytes {
             let resident = self.resident(PlanReason::FitsBudget, self.ctx(self.least_ctx()), Some(budget));
-            if resident.peak_bytes() <= budget {
+            if resident.most_bytes() <= budget {
                 let left = budget.saturating_sub(self.fixed_bytes(dense_bytes, LEAST_CTX) + all);
                 let n_ctx = self.ctx(self.affordable_ctx(left).max(self.least_ctx()));
                 return Ok(self.resident(PlanReason::FitsBudget, n_ctx, Some(budget)));
@@ -223,11 +225,11 @@ impl Planner<'_> {
         slots: store::Plan,
         budget_bytes: Option<u64>,
     ) -> MemoryPlan {
-        let spare_bytes = (slots.n_bypass * slots.slot_bytes) as u64;
+        let bypass_bytes = (slots.n_bypass * slots.slot_bytes) as u64;
         MemoryPlan {
             streaming: true,
-            expert_bytes: slots.arena_bytes() - spare_bytes,
-            spare_bytes,
+            expert_bytes: slots.arena_bytes() - bypass_bytes,
+            spare_bytes: bypass_bytes + self.spare_bytes(n_ctx),
             cached_experts: slots.n_slots,
             slots: Some(slots),
             ..self.common(reason, ring, n_ctx, budget_bytes)
@@ -242,7 +244,7 @@ impl Planner<'_> {
             ring,
             dense_bytes: self.dense_bytes(ring),
             expert_bytes: 0,
-            spare_bytes: 0,
+            spare_bytes: self.spare_bytes(n_ctx),
             cached_experts: 0,
             n_experts: self.experts.n_present(),
             n_ctx,
@@ -250,7 +252,7 @@ impl Planner<'_> {
             kv_positions: None,
             kv_bytes: self.kv_bytes(n_ctx),
             buffer_bytes: self.buffer_bytes(n_ctx),
-            process_bytes: self.process_bytes + SLACK_BYTES,
+            process_bytes: self.process_bytes + GROWTH_BYTES,
             slots: None,
         }
     }
@@ -267,7 +269,13 @@ impl Planner<'_> {
 
     /// Everything but experts, keys and values.
     fn fixed_bytes(&self, dense_bytes: u64, n_ctx: usize) -> u64 {
-        dense_bytes + self.buffer_bytes(n_ctx) + self.process_bytes + SLACK_BYTES
+        dense_bytes + self.buffer_bytes(n_ctx) + self.process_bytes + GROWTH_BYTES + self.spare_bytes(n_ctx)
+    }
+
+    /// What is seldom needed, but for the experts' buffers.
+    fn spare_bytes(&self, n_ctx: usize) -> u64 {
+        let n_tokens = LOGIT_TOKENS.min(self.batch_tokens(n_ctx)) as u64;
+        SLACK_BYTES + n_tokens * (4 * self.vocab_size) as u64
     }
 
     /// The context asked for, or `default`, within what the model was trained for.

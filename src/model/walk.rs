@@ -1,9 +1,11 @@
 //! A token's way through the weights without its arithmetic: for measuring how fast they come.
 
+use super::dense::{Bytes, DensePass};
+use super::forward::Stations;
 use super::{ForwardError, Model};
 use crate::experts::Expert;
 use crate::quant::WeightRows;
-use std::sync::atomic::Ordering;
+use std::ops::Range;
 
 /// What happens at the stations of the way.
 pub trait Walk: Send {
@@ -30,50 +32,49 @@ impl Model {
     /// # Panics
     /// If an expert is chosen that does not exist.
     pub fn walk(&self, walk: &mut dyn Walk, cancelled: &(dyn Fn() -> bool + Sync)) -> Result<(), ForwardError> {
-        let mut turn = self.dense.turn();
-        let mut dense = turn.pass(true);
-        self.experts.begin_pass(1);
-        self.pool.enter(|| {
-            for layer in 0..self.config.n_layers {
-                if cancelled() {
-                    return Err(ForwardError::Cancelled);
-                }
-                dense.enter_layer(layer, cancelled)?;
-                let weights = &self.weights.layers[layer];
-                let bytes = dense.bytes();
-                let matrices =
-                    [&weights.attn_q, &weights.attn_k, &weights.attn_v, &weights.attn_output, &weights.ffn_gate_inp];
-                walk.dense(&matrices.map(|matrix| matrix.rows(bytes)));
-                // As in a forward pass, which needs the next layer's router for its guess.
-                if layer + 1 < self.config.n_layers
-                    && dense.bytes_ahead().is_some()
-                    && let Some(n) = self.experts.looks_ahead()
-                {
-                    self.experts.expect(layer + 1, walk.guess(layer + 1, n));
-                }
-                let chosen = walk.choose(layer);
-                if chosen.is_empty() {
-                    continue;
-                }
-                let wanted: Vec<(u32, u32)> = chosen.iter().map(|&expert| (expert, 1)).collect();
-                let mut fetch = self.experts.fetch(layer, &wanted, cancelled);
-                loop {
-                    let ready = fetch.ready()?;
-                    if ready.is_empty() {
-                        break;
-                    }
-                    walk.experts(&ready.into_iter().map(|(_, expert)| expert).collect::<Vec<_>>());
-                }
-            }
-            let output = &self.weights.output;
-            for chunk in 0..dense.n_output_chunks() {
-                let rows = dense.enter_output(chunk, output.n_rows(), cancelled)?;
-                walk.dense(&[output.chunk(rows).rows(dense.bytes())]);
-            }
-            Ok(())
-        })?;
-        self.experts.end_pass();
-        self.n_tokens.fetch_add(1, Ordering::Relaxed);
+        self.pass(&mut Walking { model: self, walk, cancelled }, 1, true, cancelled)
+    }
+}
+
+struct Walking<'a> {
+    model: &'a Model,
+    walk: &'a mut dyn Walk,
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Stations for Walking<'_> {
+    fn embed(&mut self, _dense: &DensePass<'_>) -> Result<(), ForwardError> {
+        // One row of a large matrix: nothing beside what follows.
         Ok(())
+    }
+
+    fn attention(&mut self, layer: usize, dense: Bytes<'_>) {
+        let layer = &self.model.weights.layers[layer];
+        let matrices = [&layer.attn_q, &layer.attn_k, &layer.attn_v, &layer.attn_output, &layer.ffn_gate_inp];
+        self.walk.dense(&matrices.map(|matrix| matrix.rows(dense)));
+    }
+
+    fn guess(&mut self, layer: usize, n: usize, _dense: Bytes<'_>) -> Vec<u32> {
+        self.walk.guess(layer, n)
+    }
+
+    fn experts(&mut self, layer: usize, _dense: Bytes<'_>) -> Result<(), ForwardError> {
+        let chosen = self.walk.choose(layer);
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        let wanted: Vec<(u32, u32)> = chosen.iter().map(|&expert| (expert, 1)).collect();
+        let mut fetch = self.model.experts.fetch(layer, &wanted, self.cancelled);
+        loop {
+            let ready = fetch.ready()?;
+            if ready.is_empty() {
+                return Ok(());
+            }
+            self.walk.experts(&ready.into_iter().map(|(_, expert)| expert).collect::<Vec<_>>());
+        }
+    }
+
+    fn output(&mut self, _time: usize, rows: Range<usize>, dense: Bytes<'_>) {
+        self.walk.dense(&[self.model.weights.output.chunk(rows).rows(dense)]);
     }
 }

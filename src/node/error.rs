@@ -1,6 +1,7 @@
 //! Each way to fail, and its code. Codes are part of the API: they stay, messages may change.
 
 use super::shapes::Failure;
+use crate::bench::{BandwidthError, BenchError};
 use crate::experts::ExpertsError;
 use crate::generate::GenerateError;
 use crate::gguf::GgufError;
@@ -27,6 +28,8 @@ pub(super) enum NodeError {
     Trace(#[from] TraceError),
     #[error(transparent)]
     Stream(#[from] StreamError),
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
     #[error("the model was disposed of; load it again")]
@@ -85,6 +88,14 @@ fn code(error: &NodeError) -> &'static str {
             StreamError::Trace(error) => trace_code(error),
             StreamError::OtherModel { .. } | StreamError::BurstAfterEnd { .. } => "INVALID_OPTION",
             StreamError::Cancelled => "CANCELLED",
+        },
+        NodeError::Bench(error) => match error {
+            BenchError::Bandwidth(BandwidthError::Memory { .. }) => "OUT_OF_MEMORY",
+            BenchError::Bandwidth(BandwidthError::Pool(_)) => "THREAD",
+            BenchError::Model(error) => model_code(error),
+            BenchError::Forward(error) => forward_code(error),
+            BenchError::Context { .. } => "INVALID_OPTION",
+            BenchError::Cancelled => "CANCELLED",
         },
         NodeError::Gguf(error) => gguf_code(error),
         NodeError::Trace(error) => trace_code(error),

@@ -1,14 +1,16 @@
 //! The engine's face to one JavaScript environment.
 
+use super::bench::{BenchOptions, bench_options};
 use super::engine::{self, Command, Engine, Input, Loaded, Question, Task, caught};
 use super::error::{Code, NodeError, failure, thrown};
 use super::inspection;
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, Progress};
 use super::options::load_options;
 use super::outbox::Outbox;
 use super::shapes::{Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
 use super::stream::{StreamOptions, stream_options};
 use super::traces;
+use crate::bench;
 use crate::model::Model;
 use crate::stream;
 use crate::tokenizer::Tokenizer;
@@ -27,6 +29,9 @@ use std::thread::{Builder, JoinHandle};
 pub struct Host {
     registry: Arc<Registry>,
 }
+
+/// Takes what is done, of how much, and the hit rate where there is one.
+type Told<'a> = dyn FnMut(usize, usize, Option<f64>) + 'a;
 
 struct Registry {
     mailbox: Arc<Mailbox>,
@@ -116,16 +121,22 @@ impl Host {
     /// Streams experts without a model's arithmetic; answers with `stream`, and with the tokens done as they are.
     #[napi(catch_unwind)]
     pub fn stream(&self, request: u32, path: String, options: StreamOptions) {
-        let cancelled = self.registry.question(request);
-        let mailbox = Arc::clone(&self.registry.mailbox);
-        self.registry.look(request, "clutor-stream", move || {
+        self.registry.measure(request, "clutor-stream", move |cancelled, progress| {
             let options = stream_options(options)?;
-            let cancelled = || cancelled.load(Ordering::Acquire);
-            let mut progress = |progress: stream::StreamProgress| {
-                mailbox.progress(request, progress.done as u64, progress.total as u64);
-            };
-            let report = stream::stream(&PathBuf::from(path), &options, &cancelled, &mut progress)?;
+            let mut progress = |now: stream::StreamProgress| progress(now.done, now.total, Some(now.hit_rate));
+            let report = stream::stream(&PathBuf::from(path), &options, cancelled, &mut progress)?;
             Ok(Event { stream: Some(report.into()), ..Event::default() })
+        });
+    }
+
+    /// Measures how fast a model computes; answers with `bench`, and with the tokens done as they are.
+    #[napi(catch_unwind)]
+    pub fn bench(&self, request: u32, path: String, options: BenchOptions) {
+        self.registry.measure(request, "clutor-bench", move |cancelled, progress| {
+            let options = bench_options(options)?;
+            let mut progress = |now: bench::BenchProgress| progress(now.done, now.total, None);
+            let report = bench::bench(&PathBuf::from(path), &options, cancelled, &mut progress)?;
+            Ok(Event { bench: Some(report.into()), ..Event::default() })
         });
     }
 
@@ -326,6 +337,23 @@ impl Registry {
             }
             Err(source) => self.mailbox.failed(request, failure(&NodeError::Thread { source })),
         }
+    }
+
+    /// Answers with what `measure` finds, which is told when to stop and tells what is done of what, and perhaps a hit rate.
+    fn measure(
+        &self,
+        request: u32,
+        thread: &str,
+        measure: impl FnOnce(&(dyn Fn() -> bool + Sync), &mut Told<'_>) -> Result<Event, NodeError> + Send + 'static,
+    ) {
+        let cancelled = self.question(request);
+        let mailbox = Arc::clone(&self.mailbox);
+        self.look(request, thread, move || {
+            let mut progress = |done: usize, total: usize, hit_rate: Option<f64>| {
+                mailbox.streamed(request, Progress { done: done as u64, total: total as u64, hit_rate });
+            };
+            measure(&|| cancelled.load(Ordering::Acquire), &mut progress)
+        });
     }
 
     /// Answers from a trace, until it is cancelled.

@@ -20,12 +20,21 @@ pub(super) struct Mailbox {
 #[derive(Default)]
 struct Contents {
     answers: Vec<Event>,
-    progress: BTreeMap<u32, (u64, u64)>,
+    progress: BTreeMap<u32, Progress>,
     /// Generations whose outbox has something.
     ready: BTreeSet<u32>,
     arrays: HashMap<u32, Vec<Array>>,
     /// A wake-up is under way, another would find nothing more.
     woken: bool,
+}
+
+/// How far a request has got.
+#[derive(Clone, Copy)]
+pub(super) struct Progress {
+    pub done: u64,
+    pub total: u64,
+    /// Of a benchmark of streaming.
+    pub hit_rate: Option<f64>,
 }
 
 /// A bulk result, waiting to be copied out.
@@ -83,8 +92,13 @@ impl Mailbox {
     }
 
     pub(super) fn progress(&self, request: u32, done: u64, total: u64) {
+        self.streamed(request, Progress { done, total, hit_rate: None });
+    }
+
+    /// As [`progress`](Self::progress), of a benchmark of streaming.
+    pub(super) fn streamed(&self, request: u32, progress: Progress) {
         self.post(|contents| {
-            contents.progress.insert(request, (done, total));
+            contents.progress.insert(request, progress);
         });
     }
 
@@ -98,11 +112,12 @@ impl Mailbox {
     pub(super) fn take(&self) -> Vec<Event> {
         let mut contents = self.lock();
         contents.woken = false;
-        let progress = std::mem::take(&mut contents.progress).into_iter().map(|(request, (done, total))| Event {
+        let progress = std::mem::take(&mut contents.progress).into_iter().map(|(request, progress)| Event {
             request,
             kind: "progress".to_owned(),
-            done: Some(done as i64),
-            total: Some(total as i64),
+            done: Some(progress.done as i64),
+            total: Some(progress.total as i64),
+            hit_rate: progress.hit_rate,
             ..Event::default()
         });
         let ready = std::mem::take(&mut contents.ready).into_iter().map(|request| Event {

@@ -17,6 +17,7 @@
 //! - Wrong arguments are the wrapper's business (`js/core`); what is checked here keeps the process safe.
 #![allow(missing_docs)] // The wrapper documents what users see; the macros also generate public items.
 
+mod bench;
 mod engine;
 mod error;
 mod host;

@@ -2,6 +2,7 @@
 //!
 //! Counts of bytes and tokens are `i64`, JavaScript numbers that are exact up to 2^53.
 
+use super::bench::BenchReport;
 use super::stream::StreamReport;
 use super::traces::{Simulation, TraceInfo};
 use napi_derive::napi;
@@ -77,6 +78,8 @@ pub struct Event {
     pub kind: String,
     pub done: Option<i64>,
     pub total: Option<i64>,
+    /// With the progress of a benchmark of streaming.
+    pub hit_rate: Option<f64>,
     pub info: Option<ModelInfo>,
     pub inspection: Option<Inspection>,
     pub plan: Option<MemoryPlan>,
@@ -84,6 +87,7 @@ pub struct Event {
     pub trace: Option<TraceInfo>,
     pub simulation: Option<Simulation>,
     pub stream: Option<StreamReport>,
+    pub bench: Option<BenchReport>,
     /// Shapes of the arrays that `copyOut` holds for this request, in order, outermost dimension first.
     pub arrays: Option<Vec<Vec<u32>>>,
     pub failure: Option<Failure>,
@@ -173,8 +177,8 @@ pub struct MemoryPlan {
     pub dense_bytes: i64,
     /// Bytes for experts: all of them, or the cache and its staging buffers.
     pub expert_bytes: i64,
-    /// Bytes of buffers that take up memory only once they are needed, which is seldom: within the budget, and not in the
-    /// predicted peak.
+    /// Bytes of what takes up memory only once it is needed, which is seldom, such as the logits of every token of a text:
+    /// within the budget, and not in the predicted peak.
     pub spare_bytes: i64,
     /// Experts that are in memory at once.
     pub cached_experts: i64,

@@ -28,6 +28,8 @@ pub(super) struct State {
     queues: [VecDeque<Job>; 3],
     /// Reads that threads are at, by the [`Purpose`] of the queue that they came from.
     n_reading: [usize; 3],
+    /// Most threads that read for the warm start at a time.
+    most_warming: usize,
     /// Something was requested since the last pass ended.
     in_pass: bool,
     stopping: bool,
@@ -113,6 +115,7 @@ impl State {
         alignment: usize,
         policy: PolicyKind,
         plan: &Plan,
+        n_io_threads: usize,
     ) -> Self {
         let cache = Cache::new(policy, experts.n_layers(), experts.n_experts(), plan.n_slots, plan.n_staging);
         let empty = || Slot { key: 0, n_tickets: 0, phase: Phase::Empty };
@@ -125,6 +128,8 @@ impl State {
             n_pool: plan.n_slots + plan.n_staging,
             queues: Default::default(),
             n_reading: [0; 3],
+            // A request that comes finds a thread free, so that none of its reads waits for one of these.
+            most_warming: n_io_threads.saturating_sub(1).max(1),
             in_pass: false,
             stopping: false,
             counters: Counters::default(),
@@ -229,11 +234,14 @@ impl State {
 
     /// The next read for an I/O thread, by purpose and then by age.
     ///
-    /// Between passes all threads may read for the warm start. During one, a single thread does, and only while nothing
-    /// else is being read: a request finds the other threads free and the drive all but idle.
+    /// Between passes all threads but one may read for the warm start. During one, a single thread does, and only while
+    /// nothing else is being read: a request finds the other threads free and the drive all but idle.
     pub(super) fn next_job(&mut self) -> Option<Job> {
         let [demand, prefetch, warm] = &mut self.queues;
-        let may_warm = !self.in_pass || self.n_reading == [0; 3];
+        let may_warm = match self.in_pass {
+            true => self.n_reading == [0; 3],
+            false => self.n_reading[Purpose::Warm as usize] < self.most_warming,
+        };
         let job = demand.pop_front().or_else(|| prefetch.pop_front());
         let job = job.or_else(|| if may_warm { warm.pop_front() } else { None })?;
         self.n_reading[job.purpose as usize] += 1;
@@ -310,7 +318,7 @@ impl State {
         self.cache.begin_pass(n_tokens);
     }
 
-    /// Ends a pass. Says whether there are reads that all threads may take now.
+    /// Ends a pass. Says whether there are reads that more threads may take now.
     pub(super) fn end_token(&mut self) -> bool {
         self.cache.end_token();
         self.in_pass = false;

@@ -73,7 +73,7 @@ impl Store {
         let arena = Arena::new(plan.n_buffers(), plan.slot_bytes)
             .map_err(|source| StoreError::Memory { bytes: plan.arena_bytes(), source })?;
         let (arena, experts) = (Arc::new(arena), Arc::new(experts));
-        let state = State::new(Arc::clone(&experts), Arc::clone(&arena), alignment, policy, &plan);
+        let state = State::new(Arc::clone(&experts), Arc::clone(&arena), alignment, policy, &plan, n_io_threads);
         let mut store =
             Self { shared: Arc::new(Shared::new(experts, arena, reader, state)), plan, threads: Vec::new() };
         for number in 0..n_io_threads {
@@ -308,8 +308,8 @@ impl Store {
     /// Tells the policy that a pass through the layers is done, one token's unless [`begin_pass`](Self::begin_pass) said
     /// otherwise: its clock.
     pub fn end_token(&self) {
-        let for_all = self.shared.lock().end_token();
-        if for_all {
+        let for_more = self.shared.lock().end_token();
+        if for_more {
             self.shared.wake_readers();
         }
     }

@@ -14,5 +14,6 @@ mod work;
 
 pub use error::StreamError;
 pub use options::{Choices, StreamOptions, Work};
+pub use record::Record;
 pub use report::{Burst, StreamReport, Window};
 pub use run::{StreamProgress, stream};

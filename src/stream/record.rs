@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What one token took, or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub struct Record {
     /// Experts requested.
     pub accesses: u64,
     /// Those that the cache or a prefetch had.
@@ -44,6 +44,7 @@ impl Record {
         }
     }
 
+    /// Share of the requests that the cache or a prefetch served, 0 to 1.
     pub fn hit_rate(&self) -> f64 {
         if self.accesses == 0 { 0.0 } else { self.hits as f64 / self.accesses as f64 }
     }
@@ -62,7 +63,7 @@ impl Records {
         self.0.len() - 1
     }
 
-    fn over(&self, tokens: Range<usize>) -> Record {
+    pub fn over(&self, tokens: Range<usize>) -> Record {
         self.0[tokens.end].since(&self.0[tokens.start])
     }
 

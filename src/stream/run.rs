@@ -16,13 +16,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How far a benchmark has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamProgress {
     /// Tokens done.
     pub done: usize,
     /// Tokens in all.
     pub total: usize,
+    /// Hit rate of the last tokens, at most 32: one token's says little.
+    pub hit_rate: f64,
 }
+
+/// Tokens whose hit rate is told on the way.
+const RECENT_TOKENS: usize = 32;
 
 /// Time between two reports of progress at least.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
@@ -78,7 +83,9 @@ pub fn stream(
         let ring = model.ring_report().unwrap_or_default();
         records.0.push(Record::until_now(&streaming_report(&model), ring, started.elapsed()));
         if reported.elapsed() >= REPORT_EVERY || token + 1 == tokens.n_tokens() {
-            progress(StreamProgress { done: token + 1, total: tokens.n_tokens() });
+            let done = token + 1;
+            let hit_rate = records.over(done.saturating_sub(RECENT_TOKENS)..done).hit_rate();
+            progress(StreamProgress { done, total: tokens.n_tokens(), hit_rate });
             reported = Instant::now();
         }
     }

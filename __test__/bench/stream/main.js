@@ -2,12 +2,10 @@
 //
 // Every engine runs inside a control group with the same limit, cold, with the same prompt, threads and sampling, one after
 // the other. Mapping engines run twice: with the drive's read-ahead as it is, and with 128 KiB, which suits them better.
-import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import os from "node:os";
+import { rmSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { installPeer, machine, synthesize } from "../setup.js";
 import { clutor, llamaCompletion, nodeLlama } from "./engines.js";
 import { measure } from "./measure.js";
 import { Drive, MemoryGroup } from "./system.js";
@@ -28,7 +26,6 @@ const GIB = 2 ** 30;
 /** What the limit leaves to the process beside its budget. */
 const SLACK = 64 * 2 ** 20;
 const TUNED_READ_AHEAD_KIB = 128;
-const PEER = "node-llama-cpp@3.21.1";
 
 const { values: options } = parseArgs({
   options: {
@@ -57,10 +54,10 @@ if (options.help) {
 }
 
 async function main() {
-  const model = path.resolve(options.model ?? synthesize());
+  const model = path.resolve(options.model ?? synthesize("qwen3-30b-a3b"));
   const drive = new Drive(model);
   const readAhead = drive.readAheadKib;
-  const folder = options.peer ? installPeer() : undefined;
+  const folder = options.peer ? installPeer(say) : undefined;
   const stop = () => process.exit(130);
   process.once("SIGINT", stop);
   // Whatever happens, the drive is left as it was.
@@ -69,7 +66,7 @@ async function main() {
     if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   });
   const rate = drive.sustainedRate();
-  say(`${os.cpus()[0]?.model.trim()}, ${os.cpus().length} processors, ${(os.totalmem() / GIB).toFixed(0)} GiB`);
+  say(machine());
   say(`${path.basename(model)}; drive ${(rate / 1e9).toFixed(2)} GB/s sustained, read-ahead ${readAhead} KiB`);
   say(`${options.tokens} tokens at temperature 1, ${options.threads} threads, cold; ${new Date().toISOString()}\n`);
   for (const limit of options.limits.split(",").map(Number)) {
@@ -198,24 +195,6 @@ function shareOfLimit({ msPerToken, bytesPerToken, tokens, report }, rate) {
   const drive = (1e3 * bytesPerToken) / rate;
   const compute = msPerToken - report.waitMs / (tokens - 1);
   return Math.max(drive, compute) / msPerToken;
-}
-
-function installPeer() {
-  const folder = mkdtempSync(path.join(os.tmpdir(), "clutor-peer-"));
-  say(`installing ${PEER} into ${folder}`);
-  execFileSync("npm", ["install", "--no-audit", "--no-fund", "--prefix", folder, PEER], { stdio: "ignore" });
-  return folder;
-}
-
-function synthesize() {
-  const root = fileURLToPath(new URL("../../..", import.meta.url));
-  const file = path.join(root, "target/bench/qwen3-30b-a3b.gguf");
-  if (!existsSync(file)) {
-    mkdirSync(path.dirname(file), { recursive: true });
-    const args = ["run", "--release", "--bin", "synthesize", "--", "qwen3-30b-a3b", file];
-    execFileSync("cargo", args, { cwd: root, stdio: "inherit" });
-  }
-  return file;
 }
 
 function say(line) {

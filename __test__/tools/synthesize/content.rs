@@ -1,4 +1,4 @@
-//! The numbers of each tensor: spreads such that activations neither grow nor vanish, and the codes of [`Hidden`].
+//! The numbers of each tensor: spreads such that activations neither grow nor vanish, and the codes of [`super::hidden`].
 
 use super::blocks::Filler;
 use super::encode::encode;

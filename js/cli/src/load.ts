@@ -13,6 +13,11 @@ import { interrupt, note } from "./terminal.js";
 
 /** Flags of commands that compute, or that plan to. */
 export function computeFlags(command: Command, cacheType: "f16" | "f32"): Command {
+  return coldFlags(command, cacheType).addOption(warmStartFlag());
+}
+
+/** The same without a warm start, of commands that begin cold and remember nothing. */
+export function coldFlags(command: Command, cacheType: "f16" | "f32"): Command {
   command
     .addOption(modelFlag())
     .addOption(threadsFlag())
@@ -21,7 +26,7 @@ export function computeFlags(command: Command, cacheType: "f16" | "f32"): Comman
     )
     .addOption(flag("--mmap", "map the file where everything fits in memory; default: as pages allow"))
     .addOption(flag("--no-mmap", "copy the file where everything fits in memory"));
-  return streamingFlags(command).addOption(smartFlag()).addOption(warmStartFlag());
+  return streamingFlags(command).addOption(smartFlag());
 }
 
 /** `--stats`, of commands that compute. */

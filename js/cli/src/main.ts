@@ -1,4 +1,5 @@
 import { Command, CommanderError } from "commander";
+import { benchCommand } from "./commands/bench.js";
 import { generateCommand } from "./commands/generate.js";
 import { inspectCommand } from "./commands/inspect.js";
 import { logitsCommand } from "./commands/logits.js";
@@ -8,10 +9,13 @@ import { streamCommand } from "./commands/stream.js";
 import { tokenizeCommand } from "./commands/tokenize.js";
 import { traceCommand } from "./commands/trace.js";
 import { UsageError } from "./flags.js";
-import { interrupt, writeError } from "./terminal.js";
+import { Interruption, interrupt, writeError } from "./terminal.js";
 
-/** Exit codes: success, a failure with one line on stderr, wrong usage, Ctrl-C. */
-const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
+/** Exit codes: success, a failure with one line on stderr, wrong usage. An `Interruption` has its own. */
+const exitCodes = { success: 0, failure: 1, usage: 2 } as const;
+
+/** How long work may take to end once nobody reads the output. */
+const graceMs = 2000;
 
 /** Runs the command line `args` and sets the process's exit code. */
 export async function run(args: string[]): Promise<void> {
@@ -19,7 +23,11 @@ export async function run(args: string[]): Promise<void> {
   process.stderr.on("error", () => {});
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     // The reader has seen enough (`clutor generate | head`).
-    if (error.code === "EPIPE") process.exit(exitCodes.success);
+    if (error.code === "EPIPE") {
+      interrupt.abort(new Interruption(exitCodes.success));
+      setTimeout(() => process.exit(exitCodes.success), graceMs).unref();
+      return;
+    }
     writeError("FILE_WRITE", `standard output: ${error.message}`);
     process.exit(exitCodes.failure);
   });
@@ -29,7 +37,7 @@ export async function run(args: string[]): Promise<void> {
   } catch (error) {
     process.exitCode = report(error);
     // What nobody reads would keep the process.
-    if (process.exitCode === exitCodes.interrupted) process.exit();
+    if (interrupt.signal.aborted) process.exit();
   }
 }
 
@@ -52,6 +60,7 @@ function program(): Command {
   clutor.addCommand(perplexityCommand());
   clutor.addCommand(traceCommand());
   clutor.addCommand(streamCommand());
+  clutor.addCommand(benchCommand());
   for (const command of [clutor, ...clutor.commands]) {
     command.exitOverride().allowExcessArguments(false);
     // One line, written by `report`.
@@ -63,7 +72,7 @@ function program(): Command {
 
 /** Tells what went wrong, in one line, and gives the exit code. */
 function report(error: unknown): number {
-  if (interrupt.signal.aborted) return exitCodes.interrupted;
+  if (interrupt.signal.reason instanceof Interruption) return interrupt.signal.reason.exitCode;
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return exitCodes.success;
     if (error.code !== "commander.help") writeError("USAGE", usageMessage(error.message));

@@ -1,10 +1,27 @@
-/** Aborted by Ctrl-C. A second Ctrl-C ends the process at once. */
+import { percent } from "./format.js";
+
+/** Why a command is to end early, and with which exit code. */
+export class Interruption extends Error {
+  constructor(readonly exitCode: number) {
+    super("interrupted");
+  }
+}
+
+/**
+ * Aborted by Ctrl-C, a termination, or the end of whoever reads the output, so that models are disposed of and remember
+ * what was hot. A second signal ends the process at once.
+ */
 export const interrupt = new AbortController();
 
-process.once("SIGINT", () => {
-  process.once("SIGINT", () => process.exit(130));
-  interrupt.abort(new Error("interrupted"));
-});
+for (const [signal, exitCode] of [
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+] as const) {
+  process.once(signal, () => {
+    process.once(signal, () => process.exit(exitCode));
+    interrupt.abort(new Interruption(exitCode));
+  });
+}
 
 /** Writes to stdout and waits while the reader is behind. Ctrl-C ends the wait, and rejects. */
 export async function write(text: string): Promise<void> {
@@ -33,6 +50,36 @@ export function writeError(code: string, message: string): void {
 /** One line of news on stderr. */
 export function note(message: string): void {
   process.stderr.write(`clutor: ${message}\n`);
+}
+
+const eraseLine = "\r\u001b[K";
+
+/** How far a measurement has got. */
+interface Shown {
+  done: number;
+  total: number;
+  hitRate?: number;
+}
+
+/** Keeps one line on stderr up to date, with the speed of the last second or so, and the hit rate; only on a terminal. */
+export function progressLine(unit: string): {
+  show: ((progress: Shown) => void) | undefined;
+  erase: () => void;
+} {
+  if (!process.stderr.isTTY) return { show: undefined, erase: () => {} };
+  let from: { at: number; done: number } | undefined;
+  let speed = "";
+  const show = ({ done, total, hitRate }: Shown): void => {
+    const at = performance.now();
+    from ??= { at, done };
+    if (at - from.at >= 1000) {
+      speed = `, ${(((done - from.done) * 1000) / (at - from.at)).toFixed(1)} a second`;
+      from = { at, done };
+    }
+    const hits = hitRate === undefined ? "" : `, hit rate ${percent(hitRate)}`;
+    process.stderr.write(`${eraseLine}${done} of ${total} ${unit}${speed}${hits}`);
+  };
+  return { show, erase: () => void process.stderr.write(eraseLine) };
 }
 
 /** See no-color.org: any value but the empty one. */

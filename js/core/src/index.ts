@@ -1,9 +1,10 @@
 import "./symbols.js";
 
+export { type Benchmark, type BenchmarkOptions, type BenchmarkResult, benchmark } from "./benchmark.js";
 export { ClutorError, type ErrorCode } from "./errors.js";
 export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
 export { type Inspection, inspect, kernels } from "./inspect.js";
-export type { Progress } from "./link.js";
+export type { Progress, StreamProgress } from "./link.js";
 export type { CacheOptions, CachePolicy, ExpectedText, LoadOptions, SmartRouteOptions } from "./load-options.js";
 export {
   type GenerateOptions,

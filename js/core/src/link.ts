@@ -6,20 +6,26 @@ import { fromFailure } from "./errors.js";
 const SLICE_BYTES = 1 << 20;
 
 export interface Progress {
-  /** Work done so far, in the unit of `total`: bytes while loading, tokens while scoring. */
+  /** Work done so far, in the unit of `total`: bytes while loading, tokens while scoring or measuring. */
   done: number;
   total: number;
 }
 
+/** How far a benchmark of streaming has got. */
+export interface StreamProgress extends Progress {
+  /** Share of the requests of the last tokens, at most 32, that were found in memory. */
+  hitRate: number;
+}
+
 export interface Watch {
-  onProgress?: ((progress: Progress) => void) | undefined;
+  onProgress?: ((progress: StreamProgress) => void) | undefined;
   signal?: AbortSignal | undefined;
 }
 
 interface Waiting {
   resolve(event: Event): void;
   reject(reason: unknown): void;
-  onProgress: ((progress: Progress) => void) | undefined;
+  onProgress: ((progress: StreamProgress) => void) | undefined;
 }
 
 /**
@@ -213,7 +219,10 @@ class Link {
 
   #report(event: Event, waiting: Waiting): void {
     try {
-      waiting.onProgress?.({ done: event.done ?? 0, total: event.total ?? 0 });
+      const { done = 0, total = 0, hitRate } = event;
+      // Only a benchmark's watcher knows of the hit rate, and its events have one.
+      const progress = hitRate === undefined ? { done, total } : { done, total, hitRate };
+      waiting.onProgress?.(progress as StreamProgress);
     } catch (error) {
       this.#host.cancel(event.request);
       waiting.reject(error);

@@ -46,6 +46,17 @@ export const integer =
       ? undefined
       : `a whole number from ${least} to ${most}`;
 
+/** A whole number, or an array of at least one. */
+export const integers =
+  (least: number, most: number): Check =>
+  (value) => {
+    const check = integer(least, most);
+    const values: unknown[] = Array.isArray(value) ? value : [value];
+    return values.length > 0 && values.every((one) => check(one) === undefined)
+      ? undefined
+      : `${check(undefined)}, or an array of such`;
+  };
+
 /** Largest number that the engine's 32-bit floats hold. */
 export const f32Max = 3.4028234663852886e38;
 

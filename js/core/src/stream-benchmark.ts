@@ -1,5 +1,5 @@
 import type * as Native from "../../../index.js";
-import { link, type Progress } from "./link.js";
+import { link, type StreamProgress } from "./link.js";
 import { type CacheOptions, checkLoadOptions } from "./load-options.js";
 import { callback, checkOptions, checkPath, integer, invalid, number, oneOf, path, signal } from "./options.js";
 import type { Size } from "./sizes.js";
@@ -39,8 +39,8 @@ export interface StreamBenchmarkOptions {
   compute?: "dot" | "checksum" | { delayMs: number } | undefined;
   /** Parts of the run whose hit rates are told apart. Default: 8. */
   windows?: number | undefined;
-  /** Told how many tokens are done. If it throws, the benchmark stops with that error. */
-  onProgress?: ((progress: Progress) => void) | undefined;
+  /** Told how many tokens are done, and how many of the latest experts were in memory. If it throws, the benchmark stops with that error. */
+  onProgress?: ((progress: StreamProgress) => void) | undefined;
   /** Stops it. */
   signal?: AbortSignal | undefined;
 }

@@ -1,7 +1,7 @@
 //! Decides which experts stay in memory. No I/O, no threads, no clock: time is the order of the calls.
 //!
 //! [`Cache`] hands out slot numbers for keys (`layer * n_experts + expert`) and owns what all policies share: staging,
-//! pins, counts. Which key makes way for another is up to one `Order` per policy, chosen by [`PolicyKind`]. [`replay`]
+//! pins, counts. Which key makes way for another is up to one `Order` per policy, chosen by [`PolicyKind`]. [`replay()`]
 //! runs a [`Trace`] of choices through a cache, and [`belady`] gives what no policy can exceed.
 
 mod cache;

@@ -5,7 +5,7 @@
 //! seed. It knows no time-outs, so a wake-up that is lost is found rather than slept over.
 
 // What holds no locks is not compiled again, only found under the same names.
-use super::{StoreError, counters, extent, io, plan, policy};
+use super::{StoreError, counters, extent, io, memory, plan, policy};
 
 #[path = "../arena.rs"]
 mod arena;

@@ -43,7 +43,7 @@ function describe(plan: MemoryPlan): string {
     ["the process", bytes(plan.processBytes)],
     ["peak", bytes(plan.predictedPeakBytes)],
   ];
-  if (plan.spareBytes > 0) rows.push(["spare buffers", `${bytes(plan.spareBytes)}, seldom needed, on top`]);
+  if (plan.spareBytes > 0) rows.push(["kept free", `${bytes(plan.spareBytes)}, seldom needed, on top`]);
   if (plan.budgetBytes !== undefined) rows.push(["may use", bytes(plan.budgetBytes)]);
   return table(rows);
 }

@@ -4,7 +4,7 @@ import { exclusive, flag, integer, modelFlag, nonEmpty, number, threadsFlag } fr
 import { bytes, columns, percent, table } from "../format.js";
 import { modelPath } from "../load.js";
 import { type StreamingOptions, streamingFlags, streamingLoadOptions } from "../streaming.js";
-import { interrupt, write } from "../terminal.js";
+import { interrupt, progressLine, write } from "../terminal.js";
 
 type Compute = NonNullable<StreamBenchmarkOptions["compute"]>;
 
@@ -94,32 +94,10 @@ async function stream(_: unknown, command: Command): Promise<void> {
     signal: interrupt.signal,
   };
   for (const name of ofSynthetic) Object.assign(asked, { [name]: options[name] });
-  if (process.stderr.isTTY) asked.onProgress = progressLine();
-  try {
-    const found = await streamBenchmark(await modelPath(options.model), asked);
-    if (process.stderr.isTTY) process.stderr.write(eraseLine);
-    await write(options.json ? `${JSON.stringify(found)}\n` : describe(found, options));
-  } catch (error) {
-    if (process.stderr.isTTY) process.stderr.write(eraseLine);
-    throw error;
-  }
-}
-
-const eraseLine = "\r\u001b[K";
-
-/** Keeps one line on stderr up to date, with the speed of the last second or so. */
-function progressLine(): (progress: { done: number; total: number }) => void {
-  let from: { at: number; done: number } | undefined;
-  let speed = "";
-  return ({ done, total }) => {
-    const at = performance.now();
-    from ??= { at, done };
-    if (at - from.at >= 1000) {
-      speed = `, ${(((done - from.done) * 1000) / (at - from.at)).toFixed(1)} a second`;
-      from = { at, done };
-    }
-    process.stderr.write(`${eraseLine}${done} of ${total} tokens${speed}`);
-  };
+  const line = progressLine("tokens");
+  asked.onProgress = line.show;
+  const found = await streamBenchmark(await modelPath(options.model), asked).finally(line.erase);
+  await write(options.json ? `${JSON.stringify(found)}\n` : describe(found, options));
 }
 
 function describe(found: StreamBenchmark, options: Options): string {
