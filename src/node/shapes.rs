@@ -69,6 +69,33 @@ pub struct GenerateOptions {
     pub trace: Option<String>,
 }
 
+/// How a conversation becomes text. Lists and objects come as JSON, which keeps the order of keys.
+#[napi(object)]
+pub struct ChatOptions {
+    pub tools: Option<String>,
+    pub add_generation_prompt: bool,
+    /// An object with further variables.
+    pub variables: String,
+    /// A template to use instead of the model's.
+    pub template: Option<String>,
+    /// Seconds from 1970-01-01 00:00 on the wall's clock.
+    pub now_seconds: i64,
+}
+
+#[napi(object)]
+pub struct ChatTemplateInfo {
+    /// `file`, or the name of the default.
+    pub name: String,
+    pub source: String,
+}
+
+#[napi(object)]
+pub struct ChatText {
+    pub text: String,
+    /// Whether the answer begins within a block of thinking, which the template opened.
+    pub opens_reasoning: bool,
+}
+
 /// An answer, or news of one, for the request with the number `request`.
 #[napi(object)]
 #[derive(Default)]
@@ -82,6 +109,7 @@ pub struct Event {
     pub hit_rate: Option<f64>,
     pub info: Option<ModelInfo>,
     pub inspection: Option<Inspection>,
+    pub chat: Option<ChatText>,
     pub plan: Option<MemoryPlan>,
     pub perplexity: Option<PerplexityScore>,
     pub trace: Option<TraceInfo>,
