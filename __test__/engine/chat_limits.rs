@@ -16,6 +16,12 @@ fn hostile_templates_end_soon_and_say_why() {
     let doubled = |grow: &str, show: &str| {
         format!("{{% set ns = namespace(a='x', l=[1], d={{}}) %}}{{% for i in range(64) %}}{grow}{{% endfor %}}{show}")
     };
+    let cycle = |show: &str| {
+        format!(
+            "{{% set a = namespace() %}}{{% set b = namespace() %}}{{% set a.x = a %}}{{% set a.y = b %}}\
+             {{% set b.x = b %}}{show}"
+        )
+    };
     let chain = |grow: &str, show: &str| {
         format!("{{% set ns = namespace(a=[], d={{}}) %}}{{% for i in range(90000) %}}{grow}{{% endfor %}}{show}x")
     };
@@ -79,6 +85,11 @@ fn hostile_templates_end_soon_and_say_why() {
         chain("{% set ns.a = [ns.a] %}", "{{ ns.a|tojson }}"),
         chain("{% set ns.a = {'a': ns.a} %}", "{{ ns.a }}"),
         chain("{% set ns.a = [ns.a] %}{% set ns.d = [ns.d] %}", "{{ ns.a == ns.d }}"),
+        chain("{% set ns.a = ns.a * 1 %}", "{{ ns.a }}"),
+        chain("{% set ns.a = ns.a|list %}", "{{ ns.a }}"),
+        doubled("{% set ns.l = dict(a=ns.l, b=ns.l) %}", "{{ ns.l }}"),
+        doubled("{% set ns.l = [ns.l]|batch(9, ns.l)|list %}", "{{ ns.l }}"),
+        doubled("{% set ns.l = ns.l|zip(ns.l)|list %}", "{{ ns.l }}"),
         chain("{% set ns.a = ns.a[:] %}", "{{ ns.a }}"),
         chain("{% set ns.a = ns.a|reverse %}", "{{ ns.a }}"),
         chain("{% set ns.a = ns.a + [1] %}", "{{ ns.a|length }}"),
@@ -89,15 +100,22 @@ fn hostile_templates_end_soon_and_say_why() {
         format!("{{{{ {}1{} }}}}", "(".repeat(100_000), ")".repeat(100_000)),
         format!("{{{{ {}1 }}}}", "not ".repeat(100_000)),
         format!("{{{{ {}1 }}}}", "-".repeat(100_000)),
-        format!("{{{{ 1{} }}}}{{}}", " + 1".repeat(100_000)),
+        format!("{{{{ 1{} }}}}", " + 1".repeat(100_000)),
         format!("{{{{ 1{} }}}}", "|nope".repeat(100_000)),
         format!("{{{{ a{} }}}}", ".b".repeat(100_000)),
         format!("{{{{ {}1 }}}}", "[".repeat(100_000)),
-        format!("{{{{ {} 1 }}}}{{}}", "1 if 1 else ".repeat(10_000)),
-        format!("{{{{ {} 1 }}}}{{}}", "1 and ".repeat(100_000)),
-        format!("{}{}{{}}", "{% if 1 %}".repeat(10_000), "{% endif %}".repeat(10_000)),
-        format!("{}{}{{}}", "{% for i in [1] %}".repeat(10_000), "{% endfor %}".repeat(10_000)),
-        format!("{{% if 0 %}}{}{{% endif %}}{{}}", "{% elif 0 %}".repeat(50_000)),
+        format!("{{{{ {} 1 }}}}", "1 if 1 else ".repeat(10_000)),
+        format!("{{{{ {} 1 }}}}", "1 and ".repeat(100_000)),
+        format!("{}{}", "{% if 1 %}".repeat(10_000), "{% endif %}".repeat(10_000)),
+        format!("{}{}", "{% for i in [1] %}".repeat(10_000), "{% endfor %}".repeat(10_000)),
+        format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(50_000)),
+        cycle("{{ 1 < a < b }}"),
+        cycle("{{ a.values()|sort }}"),
+        cycle("{{ a.values()|list|unique|list }}"),
+        cycle("{{ a|string }}"),
+        cycle("{{ a|upper }}"),
+        cycle("{{ a == b }}"),
+        chain("{% set ns = namespace(a=ns) %}", "{{ ns|string }}"),
         "x".repeat(2 << 20),
     ];
     let mut wrong = Vec::new();
@@ -126,8 +144,8 @@ fn work_without_end_runs_out_of_fuel() {
         "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
         "{{ 'x' * 99999999 }}",
         "{% set ns = namespace(a='x') %}{% for i in range(64) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
-        "{% set ns = namespace(a=[1]) %}{% for i in range(64) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a|tojson }}",
-        "{% set ns = namespace(a=[1]) %}{% for i in range(64) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
+        "{% set ns = namespace(a=[1]) %}{% for i in range(64) %}{% set ns.a = ns.a + ns.a %}{% endfor %}",
+        "{{ [0] * 99999999 }}",
     ];
     for source in sources {
         let result = render(source);

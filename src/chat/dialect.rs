@@ -1,20 +1,15 @@
-//! What Python's Jinja takes and the template engine does not, written in words that it knows.
+//! What is changed in a template's text before the template engine sees it.
 
-use std::borrow::Cow;
+/// Filter through which all that is kept in a namespace goes.
+pub(super) const STORED: &str = "python_stored";
 
-/// Name of the filter that stands for Python's `%` after a string.
-pub(super) const PERCENT_FILTER: &str = "python_percent";
-
-/// Gives `source` for the template engine. Line numbers stay.
+/// Gives `source` for the template engine. Line numbers and whitespace control stay.
 ///
 /// - `{% generation %}`, by which templates mark what a model says when it is trained, becomes a `with` block: it prints
 ///   its content and, like the other, has variables of its own.
-/// - `'…' % x` becomes a filter: the engine has no such operator for strings. Only after a literal, where it is
-///   certain that a string is meant.
-pub(super) fn accept_python(source: &str) -> Cow<'_, str> {
-    if !source.contains("generation") && !source.contains('%') {
-        return Cow::Borrowed(source);
-    }
+/// - `{% set ns.name = x %}` becomes `{% set ns.name = (x)|python_stored %}`. What escapes this is found when the
+///   template is compiled (`operators.rs`).
+pub(super) fn for_engine(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find('{') {
@@ -26,7 +21,7 @@ pub(super) fn accept_python(source: &str) -> Cow<'_, str> {
             len
         } else if tag.starts_with("{{") {
             let len = tag_len(tag, "}}");
-            push_expression(&mut out, &tag[..len]);
+            out.push_str(&tag[..len]);
             len
         } else if tag.starts_with("{%") {
             let len = tag_len(tag, "%}");
@@ -38,7 +33,7 @@ pub(super) fn accept_python(source: &str) -> Cow<'_, str> {
         rest = &tag[len..];
     }
     out.push_str(rest);
-    Cow::Owned(out)
+    out
 }
 
 /// Adds the block tag with which `tag` begins, a raw block with its content. Gives the bytes taken.
@@ -52,58 +47,19 @@ fn push_block(out: &mut String, tag: &str, len: usize) -> usize {
         }
         "generation" => out.push_str(&block.replacen("generation", "with", 1)),
         "endgeneration" => out.push_str(&block.replacen("endgeneration", "endwith", 1)),
-        _ => push_expression(out, block),
+        "set" => push_set(out, block),
+        _ => out.push_str(block),
     }
     len
 }
 
-/// Adds a tag, its `'…' % x` as filters.
-fn push_expression(out: &mut String, tag: &str) {
-    let mut rest = tag;
-    while let Some(at) = rest.find(['"', '\'']) {
-        let literal_end = at + quoted_len(&rest[at..]);
-        out.push_str(&rest[..literal_end]);
-        rest = &rest[literal_end..];
-        let operator = rest.trim_start();
-        let Some(operand) = operator.strip_prefix('%').filter(|operand| !operand.starts_with('}')) else { continue };
-        let spaces = operand.len() - operand.trim_start().len();
-        let (operand, after) = operand.split_at(spaces + operand_len(&operand[spaces..]));
-        out.push('|');
-        out.push_str(PERCENT_FILTER);
-        out.push('(');
-        push_expression(out, operand);
-        out.push(')');
-        rest = after;
-    }
-    out.push_str(rest);
-}
-
-/// Bytes of the operand of `%` at the beginning of `text`: a name, number, literal or group, with all that belongs to
-/// it. Filters bind closer than operators.
-fn operand_len(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let (mut at, mut depth) = (0, 0_usize);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' | b'\'' => at += quoted_len(&text[at..]) - 1,
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' if depth == 0 => break,
-            b')' | b']' | b'}' => depth -= 1,
-            b'.' | b'|' => {}
-            b if b.is_ascii_whitespace() && depth == 0 => {
-                // Only what goes on after a space belongs to it; another word does not.
-                let next = text[at..].trim_start();
-                let goes_on = next.starts_with(['.', '|', '(', '[']) || text[..at].trim_end().ends_with(['.', '|']);
-                if !goes_on {
-                    break;
-                }
-            }
-            b if depth == 0 && !(b.is_ascii_alphanumeric() || b == b'_' || b >= 0x80) => break,
-            _ => {}
-        }
-        at += 1;
-    }
-    at
+/// Adds a `set` tag.
+fn push_set(out: &mut String, tag: &str) {
+    let parts = tag.split_once('=').filter(|(target, _)| target.contains('.') && !target.contains(['|', '(']));
+    let Some((target, value)) = parts else { return out.push_str(tag) };
+    let end = value.strip_suffix("%}").map_or(value, |value| value.strip_suffix(['-', '+']).unwrap_or(value)).len();
+    let (value, end) = value.split_at(end);
+    out.push_str(&format!("{target}=({value})|{STORED} {end}"));
 }
 
 /// Bytes of the literal at the beginning of `text`, quotes included; all where it is not closed.
@@ -177,28 +133,20 @@ mod tests {
             ("{% raw %} generation {%", "{% raw %} generation {%"),
         ];
         for (source, expected) in cases {
-            assert_eq!(accept_python(source), expected);
+            assert_eq!(for_engine(source), expected);
         }
     }
 
     #[test]
-    fn percent_after_a_string_becomes_a_filter() {
+    fn what_namespaces_keep_goes_through_a_filter() {
         let cases = [
-            ("{{ '%s' % x }}", "{{ '%s'|python_percent( x) }}"),
-            ("{{'%s'%x}}", "{{'%s'|python_percent(x)}}"),
-            ("{{ '%s-%d' % ('x', 3) ~ y }}", "{{ '%s-%d'|python_percent( ('x', 3)) ~ y }}"),
-            ("{{ 'a' % x.y[0] | upper + 1 }}", "{{ 'a'|python_percent( x.y[0] | upper) + 1 }}"),
-            ("{% set a = '%s' % b %}", "{% set a = '%s'|python_percent( b) %}"),
-            ("{% set a = 'x' %}", "{% set a = 'x' %}"),
-            ("{% set a = 'x'%}", "{% set a = 'x'%}"),
-            ("{{ 'a' % ('b' % c) }}", "{{ 'a'|python_percent( ('b'|python_percent( c))) }}"),
-            ("{{ 7 % 3 }}", "{{ 7 % 3 }}"),
-            ("{{ '%' if a else b }} 'x' % y", "{{ '%' if a else b }} 'x' % y"),
-            ("{{ 'é' % 'é\\'' }}", "{{ 'é'|python_percent( 'é\\'') }}"),
-            ("{{ 'a' %", "{{ 'a'|python_percent()"),
+            ("{% set ns.a = 1 %}", "{% set ns.a =( 1 )|python_stored %}"),
+            ("{%-set ns.a=b-%}", "{%-set ns.a=(b)|python_stored -%}"),
+            ("{% set a = ns.b %}{% set ns.c %}x{% endset %}", "{% set a = ns.b %}{% set ns.c %}x{% endset %}"),
+            ("{% set ns.a = b == '%}' +%}", "{% set ns.a =( b == '%}' )|python_stored +%}"),
         ];
         for (source, expected) in cases {
-            assert_eq!(accept_python(source), expected);
+            assert_eq!(for_engine(source), expected);
         }
     }
 }

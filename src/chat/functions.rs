@@ -2,15 +2,15 @@
 
 use std::fmt::{self, Write};
 
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value, escape_formatter};
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::dialect::PERCENT_FILTER;
+use super::containers::{BYTES_PER_FUEL, add_containers, ensure_finite};
 use super::error::RaisedByTemplate;
 use super::json::tojson;
 use super::number::python_float;
+use super::operators::add_operators;
 
 /// Nested macro calls; deeper ones are an error.
 const RECURSION_LIMIT: usize = 100;
@@ -18,24 +18,18 @@ const RECURSION_LIMIT: usize = 100;
 /// Width and precision in a format string have at most as many digits: more would be megabytes of spaces.
 const MAX_FORMAT_DIGITS: usize = 4;
 
-/// Bytes that one unit of fuel pays for. As many as the template engine gives.
-pub(super) const BYTES_PER_FUEL: usize = 64;
-
-/// An environment set up as transformers sets up Python's, with no loader: a template can reach no other.
-///
-/// # Errors
-/// Where the template engine does not take the settings.
-pub(super) fn environment() -> Result<Environment<'static>, Error> {
+/// An environment set up as transformers sets up Python's, with no loader: a template can reach no other. The
+/// conversation that it is for has `n_values` values.
+pub(super) fn environment(n_values: usize) -> Environment<'static> {
     let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_recursion_limit(RECURSION_LIMIT);
     environment.set_unknown_method_callback(method);
     environment.set_formatter(write_value);
     environment.add_filter("tojson", tojson);
-    environment.add_filter(PERCENT_FILTER, percent);
+    add_containers(&mut environment, n_values);
+    add_operators(&mut environment);
     environment.add_function("raise_exception", raise_exception);
-    Ok(environment)
+    environment
 }
 
 fn raise_exception(state: &State, message: &Value) -> Result<Value, Error> {
@@ -44,28 +38,23 @@ fn raise_exception(state: &State, message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, "raised by the template").with_source(raised))
 }
 
-/// Prints a value; floats as Python does, where the engine's differ from 1e16 on.
+/// Prints a value.
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
-    if value.kind() == ValueKind::Number && !value.is_integer() {
-        return out.write_str(&python_float(f64::try_from(value.clone())?)).map_err(Error::from);
+    match value.as_str() {
+        Some(text) => out.write_str(text).map_err(Error::from),
+        None => {
+            ensure_printable(state, value)?;
+            out.write_str(&printed(value)).map_err(Error::from)
+        }
     }
-    escape_formatter(out, state, value)
 }
 
-/// Python's `text % operand`: a tuple brings several values, all else is one.
-fn percent(state: &mut State, text: Value, operand: Value) -> Result<Value, Error> {
-    let mut arguments = vec![text];
-    if operand.is_tuple() {
-        for item in operand.try_iter()?.checked() {
-            arguments.push(item?);
-        }
-    } else {
-        arguments.push(operand);
+/// The text of a value; floats as Python writes them, which differs from the engine's way from 1e16 on.
+pub(super) fn printed(value: &Value) -> String {
+    match f64::try_from(value.clone()) {
+        Ok(x) if value.kind() == ValueKind::Number && !value.is_integer() => python_float(x),
+        _ => value.to_string(),
     }
-    for argument in &arguments {
-        ensure_printable(state, argument)?;
-    }
-    state.apply_filter("format", &arguments)
 }
 
 /// Python's methods. Those that make much of little are held to the fuel first.
@@ -107,7 +96,8 @@ fn ensure_modest_format(text: &str) -> Result<(), Error> {
 }
 
 /// Pays for the text of `value`. Lists can hold one list many times, so that their text is far larger than they are.
-fn ensure_printable(state: &State, value: &Value) -> Result<(), Error> {
+pub(super) fn ensure_printable(state: &State, value: &Value) -> Result<(), Error> {
+    ensure_finite(state, value)?;
     let mut meter = Meter { state, exhausted: None };
     // Writing fails where the meter does.
     let written = write!(meter, "{value}");

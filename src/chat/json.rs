@@ -3,11 +3,8 @@
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::functions::BYTES_PER_FUEL;
+use super::containers::{BYTES_PER_FUEL, MAX_DEPTH};
 use super::number::python_float;
-
-/// Deeper values are refused; Python gives up at about a thousand.
-const MAX_DEPTH: usize = 256;
 
 /// The filter `tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub(super) fn tojson(state: &State, value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Value, Error> {

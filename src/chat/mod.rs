@@ -9,12 +9,14 @@
 //! give must be the same to the byte. They come from untrusted files: a template sees only what it is given, and what
 //! it may do is counted ([`Limits`]). The module takes plain strings and knows nothing of the file they came from.
 
+mod containers;
 mod defaults;
 mod dialect;
 mod error;
 mod functions;
 mod json;
 mod number;
+mod operators;
 mod reasoning;
 mod strftime;
 mod template;

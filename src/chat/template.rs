@@ -1,21 +1,24 @@
-//! A template, compiled once, and what it is rendered with.
+//! A template, and what it is rendered with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
-use minijinja::{Environment, Value};
+use minijinja::machinery::{CompiledTemplate, TemplateConfig, eval, make_string_output};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Value};
 use serde_json::{Map, Value as Json};
 
 use super::ChatError;
-use super::dialect::accept_python;
+use super::dialect::for_engine;
 use super::functions::environment;
+use super::operators::replace_operators;
 use super::strftime::strftime;
 
 /// Bytes of a template. The longest in use have about 30 000.
 const MAX_SOURCE_BYTES: usize = 1 << 20;
 
-/// Name of the one template of an environment.
+/// Name of a template, for messages of the engine.
 const NAME: &str = "chat_template";
 
 /// Values that hold values that hold values are freed and compared by recursion, and fuel allows long chains of them.
@@ -70,21 +73,14 @@ impl Default for Conversation {
     }
 }
 
-/// A chat template, compiled.
-#[derive(Clone)]
+/// A valid chat template.
+#[derive(Clone, Debug)]
 pub struct ChatTemplate {
-    environment: Arc<Environment<'static>>,
-    source: Arc<str>,
-}
-
-impl std::fmt::Debug for ChatTemplate {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("ChatTemplate").field("source", &self.source).finish_non_exhaustive()
-    }
+    source: String,
 }
 
 impl ChatTemplate {
-    /// Compiles `source`.
+    /// Takes `source`.
     ///
     /// # Errors
     /// Where it is not a valid template, or longer than any in use.
@@ -92,15 +88,9 @@ impl ChatTemplate {
         if source.len() > MAX_SOURCE_BYTES {
             return Err(ChatError::SourceTooLong { len: source.len(), max: MAX_SOURCE_BYTES });
         }
-        let mut environment = environment().map_err(ChatError::from_parsing)?;
-        let accepted = accept_python(source).into_owned();
-        environment.add_template_owned(NAME, accepted).map_err(ChatError::from_parsing)?;
-        Ok(Self { environment: Arc::new(environment), source: source.into() })
-    }
-
-    /// The template's text.
-    pub fn source(&self) -> &str {
-        &self.source
+        let source = for_engine(source);
+        on_own_stack(|| compile(&source).map(drop))?.map_err(ChatError::from_parsing)?;
+        Ok(Self { source })
     }
 
     /// The text of a conversation.
@@ -113,22 +103,21 @@ impl ChatTemplate {
         special: &SpecialTexts,
         limits: &Limits,
     ) -> Result<String, ChatError> {
-        let context = context(conversation, special);
         let input_bytes = json_bytes(conversation);
         let fuel = limits.fuel.saturating_add(limits.fuel_per_byte.saturating_mul(input_bytes as u64));
         let max = limits.output_bytes.saturating_add(input_bytes.saturating_mul(12));
         let now_seconds = conversation.now_seconds;
-        let mut environment = Environment::clone(&self.environment);
-        environment.set_fuel(Some(fuel));
-        environment.add_function("strftime_now", move |format: &str| strftime(format, now_seconds));
-        let render = move || {
-            let template = environment.get_template(NAME)?;
-            template.render(context)
-        };
-        let thread = thread::Builder::new().name("clutor-template".to_owned()).stack_size(STACK_BYTES);
-        let rendered = thread::scope(|scope| {
-            let thread = thread.spawn_scoped(scope, render).map_err(|source| ChatError::Thread { source })?;
-            thread.join().map_err(|_panic| ChatError::Panicked)
+        let rendered = on_own_stack(|| {
+            // Every value takes some bytes.
+            let mut environment = environment(input_bytes);
+            environment.set_fuel(Some(fuel));
+            environment.add_function("strftime_now", move |format: &str| strftime(format, now_seconds));
+            let compiled = compile(&self.source)?;
+            let mut text = String::new();
+            let mut output = make_string_output(&mut text);
+            let (instructions, blocks) = (&compiled.instructions, &compiled.blocks);
+            eval(&environment, instructions, context(conversation, special), blocks, &mut output, AutoEscape::None)?;
+            Ok(text)
         })?;
         let text = rendered.map_err(|error| ChatError::from_rendering(error, fuel))?;
         if text.len() > max {
@@ -136,6 +125,25 @@ impl ChatTemplate {
         }
         Ok(text)
     }
+}
+
+fn compile(source: &str) -> Result<CompiledTemplate<'_>, minijinja::Error> {
+    let config = TemplateConfig {
+        syntax_config: SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?,
+        default_auto_escape: Arc::new(|_| AutoEscape::None),
+    };
+    let mut compiled = CompiledTemplate::new(NAME, source, &config)?;
+    replace_operators(&mut compiled.instructions)?;
+    Ok(compiled)
+}
+
+/// Does `work` where recursion has room.
+fn on_own_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, ChatError> {
+    let thread = thread::Builder::new().name("clutor-template".to_owned()).stack_size(STACK_BYTES);
+    thread::scope(|scope| {
+        let thread = thread.spawn_scoped(scope, work).map_err(|source| ChatError::Thread { source })?;
+        thread.join().map_err(|_panic| ChatError::Panicked)
+    })
 }
 
 /// The variables as transformers names them: `tools` and `documents` are there also where there are none.
