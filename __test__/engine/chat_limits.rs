@@ -90,6 +90,8 @@ fn hostile_templates_end_soon_and_say_why() {
         doubled("{% set ns.l = dict(a=ns.l, b=ns.l) %}", "{{ ns.l }}"),
         doubled("{% set ns.l = [ns.l]|batch(9, ns.l)|list %}", "{{ ns.l }}"),
         doubled("{% set ns.l = ns.l|zip(ns.l)|list %}", "{{ ns.l }}"),
+        chain("{% set ns.a = [ns.a]|batch(1)|list %}", "{{ ns.a }}"),
+        chain("{% set ns.a = ns.a|batch(1)|list %}", "{{ ns.a|string }}"),
         chain("{% set ns.a = ns.a[:] %}", "{{ ns.a }}"),
         chain("{% set ns.a = ns.a|reverse %}", "{{ ns.a }}"),
         chain("{% set ns.a = ns.a + [1] %}", "{{ ns.a|length }}"),
@@ -144,7 +146,6 @@ fn work_without_end_runs_out_of_fuel() {
         "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
         "{{ 'x' * 99999999 }}",
         "{% set ns = namespace(a='x') %}{% for i in range(64) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
-        "{% set ns = namespace(a=[1]) %}{% for i in range(64) %}{% set ns.a = ns.a + ns.a %}{% endfor %}",
         "{{ [0] * 99999999 }}",
     ];
     for source in sources {

@@ -19,8 +19,9 @@ pub(super) const MAX_DEPTH: usize = 200;
 /// Values in a container that a template makes, beyond those of the conversation, which it may wrap.
 const MAX_VALUES: usize = 4096;
 
-/// Values that one unit of fuel pays for when they are counted.
-const VALUES_PER_FUEL: usize = 8;
+/// Values that one unit of fuel pays for when they are counted. Templates that gather messages in a namespace count all
+/// of them again for each.
+const VALUES_PER_FUEL: usize = 64;
 
 /// Bytes that one unit of fuel pays for. As many as the template engine gives.
 pub(super) const BYTES_PER_FUEL: usize = 64;
@@ -48,7 +49,10 @@ pub(super) fn add_containers(environment: &mut Environment, n_values: usize) {
     environment.add_function("dict", move |state: &State, base: Option<Value>, entries: Kwargs| {
         counted(state, functions::dict(base, entries)?, max_values)
     });
-    environment.add_filter(STORED, move |state: &State, value: Value| counted(state, value, max_values));
+    environment.add_filter(STORED, move |state: &State, value: Value| {
+        Counter { state, left: max_values, counts_text: false }.count(&value, MAX_DEPTH)?;
+        Ok(value)
+    });
     environment.add_function("namespace", move |state: &State, entries: Option<ValueOrKwargs>| {
         let entries = entries.map(|entries| counted(state, entries.into_value(), max_values)).transpose()?;
         functions::namespace(entries.map(ValueOrKwargs::from))
@@ -75,42 +79,53 @@ fn plain(fill: Option<Value>) -> Result<Option<Value>, Error> {
 }
 
 fn counted(state: &State, value: Value, max_values: usize) -> Result<Value, Error> {
-    let mut left = max_values;
-    count(state, &value, &mut left, MAX_DEPTH)?;
+    Counter { state, left: max_values, counts_text: true }.count(&value, MAX_DEPTH)?;
     Ok(value)
 }
 
 /// Pays for all that `value` holds, and refuses it where it is deeper than `MAX_DEPTH`.
 pub(super) fn ensure_finite(state: &State, value: &Value) -> Result<(), Error> {
-    count(state, value, &mut usize::MAX.clone(), MAX_DEPTH)
+    Counter { state, left: usize::MAX, counts_text: true }.count(value, MAX_DEPTH)
 }
 
-/// Takes the values in `value` from `left`, and its text from the fuel.
-fn count(state: &State, value: &Value, left: &mut usize, depth_left: usize) -> Result<(), Error> {
-    if value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace")) {
-        // It could come to hold itself, and then there is no end to it.
-        return Err(Error::new(ErrorKind::InvalidOperation, "a namespace cannot be kept in or printed as a value"));
-    }
-    if let Some(text) = value.as_str() {
-        return state.consume_fuel((text.len() / BYTES_PER_FUEL) as u64);
-    }
-    let is_map = value.kind() == ValueKind::Map;
-    if !is_map && !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
-        return Ok(());
-    }
-    let too_large = |what: &str| Err(Error::new(ErrorKind::InvalidOperation, format!("a list or map is {what}")));
-    let Some(depth_left) = depth_left.checked_sub(1) else { return too_large("nested too deep") };
-    for item in value.try_iter()?.checked() {
-        let Some(fewer) = left.checked_sub(1) else { return too_large("too large") };
-        *left = fewer;
-        if fewer % VALUES_PER_FUEL == 0 {
-            state.consume_fuel(1)?;
+struct Counter<'a, 'state, 'env> {
+    state: &'a State<'state, 'env>,
+    /// Values that may still come.
+    left: usize,
+    /// Whether texts are paid for. They are when a container is made, and so were all that a namespace comes to keep.
+    counts_text: bool,
+}
+
+impl Counter<'_, '_, '_> {
+    fn count(&mut self, value: &Value, depth_left: usize) -> Result<(), Error> {
+        if value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace")) {
+            // It could come to hold itself, and then there is no end to it.
+            return Err(refused("a namespace cannot be kept in or printed as a value"));
         }
-        let item = item?;
-        if is_map {
-            count(state, &value.get_item(&item)?, left, depth_left)?;
+        if let Some(text) = value.as_str() {
+            let fuel = if self.counts_text { text.len() / BYTES_PER_FUEL } else { 0 };
+            return self.state.consume_fuel(fuel as u64);
         }
-        count(state, &item, left, depth_left)?;
+        let is_map = value.kind() == ValueKind::Map;
+        if !is_map && !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
+            return Ok(());
+        }
+        let depth_left = depth_left.checked_sub(1).ok_or_else(|| refused("a list or map is nested too deep"))?;
+        for item in value.try_iter()?.checked() {
+            self.left = self.left.checked_sub(1).ok_or_else(|| refused("a list or map is too large"))?;
+            if self.left % VALUES_PER_FUEL == 0 {
+                self.state.consume_fuel(1)?;
+            }
+            let item = item?;
+            if is_map {
+                self.count(&value.get_item(&item)?, depth_left)?;
+            }
+            self.count(&item, depth_left)?;
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+fn refused(reason: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason)
 }

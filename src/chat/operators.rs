@@ -19,7 +19,7 @@ const SLICE: &str = "python_slice";
 const NO_SLOT: u8 = !0;
 
 /// Fuel for an item of a list: what is copied is larger than a step.
-const ITEMS_PER_FUEL: usize = 2;
+const ITEMS_PER_FUEL: usize = 4;
 
 pub(super) fn add_operators(environment: &mut Environment) {
     environment.add_filter(ADD, add);

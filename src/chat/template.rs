@@ -21,8 +21,8 @@ const MAX_SOURCE_BYTES: usize = 1 << 20;
 /// Name of a template, for messages of the engine.
 const NAME: &str = "chat_template";
 
-/// Values that hold values that hold values are freed and compared by recursion, and fuel allows long chains of them.
-const STACK_BYTES: usize = 256 << 20;
+/// Expressions and values are gone through by recursion. Its depth is limited, but this allows for all limits together.
+const STACK_BYTES: usize = 64 << 20;
 
 /// What a template may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,6 +38,14 @@ fn long_conversations_are_rendered() {
 }
 
 #[test]
+fn templates_may_gather_the_messages_of_a_long_conversation() {
+    let turns: Vec<Value> = (0..1000).map(|i| json!({"role": "user", "content": format!("{i}").repeat(500)})).collect();
+    let source = "{% set ns = namespace(all=[]) %}{% for message in messages %}{% set ns.all = ns.all + [message] %}\
+                  {% endfor %}{{ ns.all|length }}";
+    assert_eq!(render_with(source, &conversation(&Value::Array(turns))).unwrap(), "1000");
+}
+
+#[test]
 fn a_file_without_a_template_gets_its_architectures_own() {
     let messages = json!([
         {"role": "system", "content": "S"},

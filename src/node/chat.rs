@@ -2,7 +2,7 @@
 
 use super::error::NodeError;
 use super::shapes::{ChatOptions, ChatTemplateInfo};
-use crate::chat::{ChatTemplate, Conversation, Limits, SpecialTexts, default_for, opens_reasoning};
+use crate::chat::{ChatTemplate, Conversation, Limits, SpecialTexts, default_for};
 use crate::model::Model;
 use serde_json::{Map, Value};
 
@@ -46,11 +46,9 @@ impl Rendering {
         })
     }
 
-    /// The text, and whether the answer begins with thinking that the template opened.
-    pub(super) fn render(&self) -> Result<(String, bool), NodeError> {
-        let text = ChatTemplate::new(&self.source)?.render(&self.conversation, &self.special, &Limits::default())?;
-        let is_open = opens_reasoning(&text);
-        Ok((text, is_open))
+    /// The text.
+    pub(super) fn render(&self) -> Result<String, NodeError> {
+        Ok(ChatTemplate::new(&self.source)?.render(&self.conversation, &self.special, &Limits::default())?)
     }
 }
 

@@ -8,9 +8,7 @@ use super::inspection;
 use super::mailbox::{Mailbox, Progress};
 use super::options::load_options;
 use super::outbox::Outbox;
-use super::shapes::{
-    ChatOptions, ChatTemplateInfo, ChatText, Drained, Event, GenerateOptions, LoadOptions, ModelCounts,
-};
+use super::shapes::{ChatOptions, ChatTemplateInfo, Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
 use super::stream::{StreamOptions, stream_options};
 use super::traces;
 use crate::bench;
@@ -161,10 +159,8 @@ impl Host {
         let place = self.registry.lock().engines.get(&model).map(|engine| Arc::clone(&engine.loaded));
         let loaded = place.as_deref().and_then(|place| place.get()).ok_or(NodeError::Disposed);
         let rendering = loaded.and_then(|loaded| chat::Rendering::new(loaded.model()?, &messages, options));
-        self.registry.look(request, "clutor-chat", move || {
-            let (text, opens_reasoning) = rendering?.render()?;
-            Ok(Event { chat: Some(ChatText { text, opens_reasoning }), ..Event::default() })
-        });
+        self.registry
+            .look(request, "clutor-chat", move || Ok(Event { chat: Some(rendering?.render()?), ..Event::default() }));
     }
 
     /// Starts a generation; `pieces` events say when to `drain` it.

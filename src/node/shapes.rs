@@ -89,13 +89,6 @@ pub struct ChatTemplateInfo {
     pub source: String,
 }
 
-#[napi(object)]
-pub struct ChatText {
-    pub text: String,
-    /// Whether the answer begins within a block of thinking, which the template opened.
-    pub opens_reasoning: bool,
-}
-
 /// An answer, or news of one, for the request with the number `request`.
 #[napi(object)]
 #[derive(Default)]
@@ -109,7 +102,8 @@ pub struct Event {
     pub hit_rate: Option<f64>,
     pub info: Option<ModelInfo>,
     pub inspection: Option<Inspection>,
-    pub chat: Option<ChatText>,
+    /// A conversation as the model reads it.
+    pub chat: Option<String>,
     pub plan: Option<MemoryPlan>,
     pub perplexity: Option<PerplexityScore>,
     pub trace: Option<TraceInfo>,

@@ -171,7 +171,7 @@ export class Model extends Vocabulary {
     const { json, native, signal } = checkConversation("applyChatTemplate", messages, options);
     this.checkUsable();
     const event = await link().ask((host, request) => host.renderChat(request, this.id, json, native), { signal });
-    return event.chat?.text ?? "";
+    return event.chat as string;
   }
 
   /** Continues a prompt, given as text or as token ids. Starts at once; never throws, but rejects. */
