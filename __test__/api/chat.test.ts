@@ -49,7 +49,9 @@ describe("chat templates", () => {
     const now = new Date();
     const text = await model.applyChatTemplate([], { template: "{{ strftime_now('%Y-%m-%d') }}" });
     const pad = (part: number): string => `${part}`.padStart(2, "0");
-    const days = [now, new Date()].map((day) => `${day.getFullYear()}-${pad(day.getMonth() + 1)}-${pad(day.getDate())}`);
+    const days = [now, new Date()].map(
+      (day) => `${day.getFullYear()}-${pad(day.getMonth() + 1)}-${pad(day.getDate())}`,
+    );
     expect(days).toContain(text);
   });
 

@@ -113,7 +113,7 @@ impl Counter<'_, '_, '_> {
         let depth_left = depth_left.checked_sub(1).ok_or_else(|| refused("a list or map is nested too deep"))?;
         for item in value.try_iter()?.checked() {
             self.left = self.left.checked_sub(1).ok_or_else(|| refused("a list or map is too large"))?;
-            if self.left % VALUES_PER_FUEL == 0 {
+            if self.left.is_multiple_of(VALUES_PER_FUEL) {
                 self.state.consume_fuel(1)?;
             }
             let item = item?;

@@ -164,7 +164,7 @@ fn is_list(value: &Value) -> bool {
 fn items_of(state: &State, list: &Value) -> Result<Vec<Value>, Error> {
     let mut items = Vec::new();
     for item in list.try_iter()?.checked() {
-        if items.len() % ITEMS_PER_FUEL == 0 {
+        if items.len().is_multiple_of(ITEMS_PER_FUEL) {
             state.consume_fuel(1)?;
         }
         items.push(item?);

@@ -1,4 +1,12 @@
-import type { ChatTemplateInfo, Drained, Event, GenerateOptions, Host, LoadOptions, ModelCounts } from "../../../index.js";
+import type {
+  ChatTemplateInfo,
+  Drained,
+  Event,
+  GenerateOptions,
+  Host,
+  LoadOptions,
+  ModelCounts,
+} from "../../../index.js";
 import { loadAddon } from "./binding.js";
 import { fromFailure } from "./errors.js";
 
