@@ -3,6 +3,7 @@
 //! [`model`] is the place to start reading; `ARCHITECTURE.md` draws the whole.
 
 pub mod bench;
+pub mod chat;
 pub mod experts;
 pub mod generate;
 pub mod gguf;

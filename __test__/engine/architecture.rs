@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("parallel", &[]),
     ("tokenizer", &[]),
     ("guard", &[]),
+    ("chat", &[]),
     ("gguf", &["quant"]),
     ("kernels", &["quant", "math"]),
     ("routing", &["math"]),
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "node",
         &[
             "model",
+            "chat",
             "generate",
             "stream",
             "bench",

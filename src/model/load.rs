@@ -5,7 +5,7 @@ use super::identity::identity;
 use super::plan::{self, MemoryPlan};
 use super::resident::{self, Residency};
 use super::weights::{Weights, find_experts};
-use super::{CacheType, Config, DensePlace, Model, ModelError, read_tokenizer};
+use super::{CacheType, Config, DensePlace, Model, ModelError, read_chat_templates, read_tokenizer};
 use crate::experts::{ExpertSource, Resident, Streaming, StreamingOptions, WarmFile, expert_table};
 use crate::gguf::{Gguf, Layout};
 use crate::guard::compute_threads;
@@ -142,6 +142,7 @@ impl Model {
             None => kernels::best(),
         };
         let tokenizer = read_tokenizer(gguf.metadata())?;
+        let chat_templates = read_chat_templates(gguf.metadata())?;
         let layout = Layout::of(&gguf);
         let experts = find_experts(&layout, &config)?;
         let table = expert_table(&experts)?;
@@ -230,6 +231,7 @@ impl Model {
             dense,
             weights,
             tokenizer,
+            chat_templates,
             kernels,
             pool,
         })

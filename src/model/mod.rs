@@ -30,7 +30,7 @@ pub use linear::{Compute, Product, multiply};
 pub use load::{LoadOptions, LoadProgress, ModelInfo};
 pub use plan::{MemoryPlan, PlanReason};
 pub use resident::Residency;
-pub use vocabulary::read_tokenizer;
+pub use vocabulary::{ChatTemplateTexts, read_chat_templates, read_tokenizer};
 pub use walk::Walk;
 pub use workspace::Workspace;
 
@@ -60,6 +60,7 @@ pub struct Model {
     plan: MemoryPlan,
     rope: Rope,
     tokenizer: Option<Tokenizer>,
+    chat_templates: ChatTemplateTexts,
     kernels: &'static dyn Kernels,
     pool: Pool,
 }
@@ -133,6 +134,11 @@ impl Model {
     /// What SMART-ROUTE gave away so far; `None` where it is off.
     pub fn substitutions(&self) -> Option<Substitutions> {
         self.smart.map(|_| *self.substitutions.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// The file's chat templates.
+    pub fn chat_templates(&self) -> &ChatTemplateTexts {
+        &self.chat_templates
     }
 
     /// The file's tokenizer.

@@ -3,6 +3,28 @@
 use super::ModelError;
 use crate::gguf::Metadata;
 use crate::tokenizer::{SpecialIds, Tables, Tokenizer};
+use std::borrow::Cow;
+
+/// The chat templates of a file, as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatTemplateTexts {
+    /// For any conversation.
+    pub default: Option<String>,
+    /// For conversations with tools, where the file has a template of its own for them.
+    pub tool_use: Option<String>,
+}
+
+/// Reads a file's chat templates.
+///
+/// # Errors
+/// Where one is not a string.
+pub fn read_chat_templates(metadata: &Metadata) -> Result<ChatTemplateTexts, ModelError> {
+    let text = |key: &str| metadata.get_str(key).map(|text| text.map(Cow::into_owned));
+    Ok(ChatTemplateTexts {
+        default: text("tokenizer.chat_template")?,
+        tool_use: text("tokenizer.chat_template.tool_use")?,
+    })
+}
 
 /// Makes the tokenizer of a file, with or without tensors; `None` where the file has no vocabulary.
 ///

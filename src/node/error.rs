@@ -2,6 +2,7 @@
 
 use super::shapes::Failure;
 use crate::bench::{BandwidthError, BenchError};
+use crate::chat::ChatError;
 use crate::experts::ExpertsError;
 use crate::generate::GenerateError;
 use crate::gguf::GgufError;
@@ -32,6 +33,12 @@ pub(super) enum NodeError {
     Bench(#[from] BenchError),
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    #[error("the file has no chat template, and none is known for `{architecture}`; pass a template of your own")]
+    NoChatTemplate { architecture: &'static str },
+    #[error("the {what} of a conversation cannot be read: {source}")]
+    ChatJson { what: &'static str, source: serde_json::Error },
     #[error("the model was disposed of; load it again")]
     Disposed,
     #[error("the work was cancelled")]
@@ -64,6 +71,9 @@ pub(super) fn thrown(error: NodeError) -> napi::Error<Code> {
 fn code(error: &NodeError) -> &'static str {
     match error {
         NodeError::Policy(_) | NodeError::Window { .. } => "INVALID_OPTION",
+        NodeError::Chat(error) => chat_code(error),
+        NodeError::NoChatTemplate { .. } => "NO_CHAT_TEMPLATE",
+        NodeError::ChatJson { .. } => "INVALID_MESSAGES",
         NodeError::TokenId { .. } => "INVALID_PROMPT",
         NodeError::Disposed => "DISPOSED",
         NodeError::Cancelled => "CANCELLED",
@@ -100,6 +110,19 @@ fn code(error: &NodeError) -> &'static str {
         NodeError::Gguf(error) => gguf_code(error),
         NodeError::Trace(error) => trace_code(error),
         NodeError::Tokenizer(error) => tokenizer_code(error),
+    }
+}
+
+fn chat_code(error: &ChatError) -> &'static str {
+    match error {
+        ChatError::Raised { .. } => "INVALID_MESSAGES",
+        ChatError::SourceTooLong { .. }
+        | ChatError::Syntax { .. }
+        | ChatError::Render { .. }
+        | ChatError::OutOfFuel { .. }
+        | ChatError::OutputTooLong { .. } => "CHAT_TEMPLATE",
+        ChatError::Thread { .. } => "THREAD",
+        ChatError::Panicked => "INTERNAL",
     }
 }
 

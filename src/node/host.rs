@@ -1,13 +1,14 @@
 //! The engine's face to one JavaScript environment.
 
 use super::bench::{BenchOptions, bench_options};
+use super::chat;
 use super::engine::{self, Command, Engine, Input, Loaded, Question, Task, caught};
 use super::error::{Code, NodeError, failure, thrown};
 use super::inspection;
 use super::mailbox::{Mailbox, Progress};
 use super::options::load_options;
 use super::outbox::Outbox;
-use super::shapes::{Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
+use super::shapes::{ChatOptions, ChatTemplateInfo, Drained, Event, GenerateOptions, LoadOptions, ModelCounts};
 use super::stream::{StreamOptions, stream_options};
 use super::traces;
 use crate::bench;
@@ -144,6 +145,22 @@ impl Host {
     #[napi(catch_unwind)]
     pub fn counts(&self, model: u32) -> Result<ModelCounts, napi::Error<Code>> {
         self.registry.with_loaded(model, |loaded| Ok(ModelCounts::from(&**loaded.model()?)))
+    }
+
+    /// The template of a model for conversations without tools, if it has one.
+    #[napi(catch_unwind)]
+    pub fn chat_template(&self, model: u32) -> Result<Option<ChatTemplateInfo>, napi::Error<Code>> {
+        self.registry.with_loaded(model, |loaded| Ok(chat::info(loaded.model()?)))
+    }
+
+    /// Starts rendering a conversation, whose messages come as JSON; answers with `chat`.
+    #[napi(catch_unwind)]
+    pub fn render_chat(&self, request: u32, model: u32, messages: String, options: ChatOptions) {
+        let place = self.registry.lock().engines.get(&model).map(|engine| Arc::clone(&engine.loaded));
+        let loaded = place.as_deref().and_then(|place| place.get()).ok_or(NodeError::Disposed);
+        let rendering = loaded.and_then(|loaded| chat::Rendering::new(loaded.model()?, &messages, options));
+        self.registry
+            .look(request, "clutor-chat", move || Ok(Event { chat: Some(rendering?.render()?), ..Event::default() }));
     }
 
     /// Starts a generation; `pieces` events say when to `drain` it.

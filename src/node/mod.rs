@@ -18,6 +18,7 @@
 #![allow(missing_docs)] // The wrapper documents what users see; the macros also generate public items.
 
 mod bench;
+mod chat;
 mod engine;
 mod error;
 mod host;

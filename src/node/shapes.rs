@@ -69,6 +69,26 @@ pub struct GenerateOptions {
     pub trace: Option<String>,
 }
 
+/// How a conversation becomes text. Lists and objects come as JSON, which keeps the order of keys.
+#[napi(object)]
+pub struct ChatOptions {
+    pub tools: Option<String>,
+    pub add_generation_prompt: bool,
+    /// An object with further variables.
+    pub variables: String,
+    /// A template to use instead of the model's.
+    pub template: Option<String>,
+    /// Seconds from 1970-01-01 00:00 on the wall's clock.
+    pub now_seconds: i64,
+}
+
+#[napi(object)]
+pub struct ChatTemplateInfo {
+    /// `file`, or the name of the default.
+    pub name: String,
+    pub source: String,
+}
+
 /// An answer, or news of one, for the request with the number `request`.
 #[napi(object)]
 #[derive(Default)]
@@ -82,6 +102,8 @@ pub struct Event {
     pub hit_rate: Option<f64>,
     pub info: Option<ModelInfo>,
     pub inspection: Option<Inspection>,
+    /// A conversation as the model reads it.
+    pub chat: Option<String>,
     pub plan: Option<MemoryPlan>,
     pub perplexity: Option<PerplexityScore>,
     pub trace: Option<TraceInfo>,

@@ -1,6 +1,7 @@
 import "./symbols.js";
 
 export { type Benchmark, type BenchmarkOptions, type BenchmarkResult, benchmark } from "./benchmark.js";
+export type { ApplyChatTemplateOptions, ChatMessage, ChatTemplate } from "./chat.js";
 export { ClutorError, type ErrorCode } from "./errors.js";
 export type { FinishReason, Generation, GenerationResult, Piece } from "./generation.js";
 export { type Inspection, inspect, kernels } from "./inspect.js";

@@ -1,4 +1,12 @@
-import type { Drained, Event, GenerateOptions, Host, LoadOptions, ModelCounts } from "../../../index.js";
+import type {
+  ChatTemplateInfo,
+  Drained,
+  Event,
+  GenerateOptions,
+  Host,
+  LoadOptions,
+  ModelCounts,
+} from "../../../index.js";
 import { loadAddon } from "./binding.js";
 import { fromFailure } from "./errors.js";
 
@@ -122,6 +130,10 @@ class Link {
     this.#generations.set(request, () => this.drain(request, 0xffff_ffff));
     this.#host.cancel(request);
     this.drain(request, 0xffff_ffff);
+  }
+
+  chatTemplate(model: number): ChatTemplateInfo | null {
+    return this.#host.chatTemplate(model);
   }
 
   counts(model: number): ModelCounts {

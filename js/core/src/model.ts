@@ -1,5 +1,6 @@
 import "./symbols.js";
 import type * as Native from "../../../index.js";
+import { type ApplyChatTemplateOptions, type ChatMessage, type ChatTemplate, checkConversation } from "./chat.js";
 import { AbortedAtStart, Generation } from "./generation.js";
 import { link, type Progress } from "./link.js";
 import { type CacheType, checkLoadOptions, type LoadOptions } from "./load-options.js";
@@ -151,6 +152,26 @@ export class Model extends Vocabulary {
   stats(): ModelStats {
     this.checkUsable();
     return statsOf(link().counts(this.id));
+  }
+
+  /** The template that `applyChatTemplate` uses; undefined where the file has none and none is known. */
+  get chatTemplate(): ChatTemplate | undefined {
+    this.checkUsable();
+    return link().chatTemplate(this.id) ?? undefined;
+  }
+
+  /**
+   * The text of a conversation as the model was trained on it, to be continued with
+   * `generate(text, { special: true })`. Control tokens written in a message are not told apart from the template's.
+   *
+   * Rejects with `INVALID_MESSAGES` where the template refuses the conversation, `CHAT_TEMPLATE` where it is broken or
+   * does too much, and `NO_CHAT_TEMPLATE` where there is none.
+   */
+  async applyChatTemplate(messages: readonly ChatMessage[], options?: ApplyChatTemplateOptions): Promise<string> {
+    const { json, native, signal } = checkConversation("applyChatTemplate", messages, options);
+    this.checkUsable();
+    const event = await link().ask((host, request) => host.renderChat(request, this.id, json, native), { signal });
+    return event.chat as string;
   }
 
   /** Continues a prompt, given as text or as token ids. Starts at once; never throws, but rejects. */
