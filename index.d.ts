@@ -29,6 +29,10 @@ export declare class Host {
   bench(request: number, path: string, options: BenchOptions): void
   /** What a model did so far, at once. */
   counts(model: number): ModelCounts
+  /** The template of a model for conversations without tools, if it has one. */
+  chatTemplate(model: number): ChatTemplateInfo | null
+  /** Starts rendering a conversation, whose messages come as JSON; answers with `chat`. */
+  renderChat(request: number, model: number, messages: string, options: ChatOptions): void
   /** Starts a generation; `pieces` events say when to `drain` it. */
   generate(request: number, model: number, prompt: string | Uint32Array, options: GenerateOptions): void
   /** At most `limit` pieces of a generation; with the last ones also its end, after which it is forgotten. */
@@ -105,6 +109,24 @@ export interface BenchRun {
   waitUs: number
 }
 
+/** How a conversation becomes text. Lists and objects come as JSON, which keeps the order of keys. */
+export interface ChatOptions {
+  tools?: string
+  addGenerationPrompt: boolean
+  /** An object with further variables. */
+  variables: string
+  /** A template to use instead of the model's. */
+  template?: string
+  /** Seconds from 1970-01-01 00:00 on the wall's clock. */
+  nowSeconds: number
+}
+
+export interface ChatTemplateInfo {
+  /** `file`, or the name of the default. */
+  name: string
+  source: string
+}
+
 /** What a generation has made since the last look. */
 export interface Drained {
   ids: Array<number>
@@ -125,6 +147,8 @@ export interface Event {
   hitRate?: number
   info?: ModelInfo
   inspection?: Inspection
+  /** A conversation as the model reads it. */
+  chat?: string
   plan?: MemoryPlan
   perplexity?: PerplexityScore
   trace?: TraceInfo
