@@ -78,7 +78,7 @@ impl Kept {
 #[inline(always)]
 unsafe fn multiply_blocks<M: Multiply, B: Unpack256>(blocks: &[B], x: &Activations256<'_>, kept: &mut Kept) {
     assert!(blocks.len() <= ROWS * x.n_blocks && blocks.len().is_multiple_of(x.n_blocks));
-    let last = blocks.len() - 1;
+    let last = blocks.len().saturating_sub(1);
     // Block of the column that the next block is multiplied with.
     let mut next = 0;
     for first in (0..blocks.len()).step_by(4) {
