@@ -84,4 +84,5 @@ pub(super) fn widen_bytes(numbers: &[i8], scales: ByteScales<'_>, out: &mut [f32
 
 /// The lanes of a dot product in an order in which each can be added as soon as it is there: `LANE_ORDER[n]` closes as many
 /// pairs as `n` ends in one bits, and needs one sum of each size besides.
+#[cfg(target_arch = "x86_64")]
 pub(super) const LANE_ORDER: [usize; crate::math::LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
