@@ -43,6 +43,7 @@ APT::Architecture "amd64";
 APT::Architectures { "amd64"; "arm64"; };
 APT::Sandbox::User "root";
 Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
 CONFIG
   APT_CONFIG=$apt/apt.conf apt-get update -q >&2
   APT_CONFIG=$apt/apt.conf apt-get install -q -y --download-only --no-install-recommends "${packages[@]}" >&2

@@ -99,18 +99,18 @@ impl Kernels for Scalar {
     }
 }
 
-/// Dot product of numbers of `N` bytes and `x`: element `i` goes into lane `i mod 16`.
+/// Dot product of numbers of `N` bytes and `x`: element `i` goes into lane `i mod 64`.
 #[inline(always)]
 fn dot_numbers<const N: usize>(row: &[u8], x: &[f32], value: impl Fn([u8; N]) -> f32) -> f32 {
     let row = row.as_chunks::<N>().0;
     assert_eq!(row.len(), x.len());
-    let mut lanes = [0.0f32; math::LANES];
-    for (row, x) in row.chunks(math::LANES).zip(x.chunks(math::LANES)) {
+    let mut lanes = [0.0f32; math::WIDE_LANES];
+    for (row, x) in row.chunks(math::WIDE_LANES).zip(x.chunks(math::WIDE_LANES)) {
         for ((lane, w), x) in lanes.iter_mut().zip(row).zip(x) {
             *lane = value(*w).mul_add(*x, *lane);
         }
     }
-    math::sum_lanes(lanes)
+    math::sum_wide_lanes(&lanes)
 }
 
 fn numbers<const N: usize>(
@@ -128,6 +128,9 @@ fn numbers<const N: usize>(
 }
 
 fn blocks<B: Block>(w: &WeightRows<'_>, rows: Range<usize>, columns: &[Column<'_>], out: &OutColumns<'_>) {
+    if B::EIGHT_SUMS {
+        return blocks_in_eight_sums::<B>(w, rows, columns, out);
+    }
     let mut block = Unpacked::new();
     let mut sums = vec![[0.0f32; 2]; columns.len()];
     for row in rows {
@@ -149,6 +152,33 @@ fn blocks<B: Block>(w: &WeightRows<'_>, rows: Range<usize>, columns: &[Column<'_
     }
 }
 
+fn blocks_in_eight_sums<B: Block>(
+    w: &WeightRows<'_>,
+    rows: Range<usize>,
+    columns: &[Column<'_>],
+    out: &OutColumns<'_>,
+) {
+    let mut block = Unpacked::new();
+    for row in rows {
+        for (j, x) in columns.iter().enumerate() {
+            let (mut sums, mut min_sum) = ([0.0f32; 8], 0.0);
+            for (i, bytes) in bytemuck::cast_slice::<u8, B>(w.row(row)).iter().enumerate() {
+                bytes.unpack(&mut block);
+                let mut products = [0i32; 8];
+                for (e, (w, x)) in block.quants.iter().zip(&x.quants[i * B::LEN..(i + 1) * B::LEN]).enumerate() {
+                    products[e % 32 / 4] += i32::from(block.scales[e / 16]) * i32::from(*w) * i32::from(*x);
+                }
+                for (sum, product) in sums.iter_mut().zip(products) {
+                    *sum = (block.scale * x.scales[i]).mul_add(product as f32, *sum);
+                }
+                add_min::<B>(&block, x, i, &mut min_sum);
+            }
+            let sum = math::sum_eight(sums);
+            out.write(j, row, if B::LEN == 32 { sum + min_sum } else { sum - min_sum });
+        }
+    }
+}
+
 /// Adds block `i` to the two sums of a row and a column: that of products and that of minimums.
 #[inline(always)]
 fn add_block<B: Block>(block: &Unpacked, x: &Column<'_>, i: usize, [sum, min_sum]: &mut [f32; 2]) {
@@ -158,14 +188,19 @@ fn add_block<B: Block>(block: &Unpacked, x: &Column<'_>, i: usize, [sum, min_sum
         let dot = w.iter().zip(x).fold(0, |dot, (w, x)| dot + i32::from(*w) * i32::from(*x));
         product += i32::from(scale) * dot;
     }
-    let scale = x.scales[i];
-    *sum = (block.scale * scale).mul_add(product as f32, *sum);
+    *sum = (block.scale * x.scales[i]).mul_add(product as f32, *sum);
+    add_min::<B>(block, x, i, min_sum);
+}
+
+/// Adds the minimum of block `i`, if the format has one, to the sum of a row and a column.
+#[inline(always)]
+fn add_min<B: Block>(block: &Unpacked, x: &Column<'_>, i: usize, min_sum: &mut f32) {
     if B::HAS_MIN && B::LEN == 32 {
         // The format adds its minimum, `Unpacked` subtracts it.
         *min_sum = (-block.min).mul_add(x.scaled_sums[i], *min_sum);
     } else if B::HAS_MIN {
         let sums = &x.sums[16 * i..16 * (i + 1)];
         let total = sums.iter().zip(block.mins).fold(0, |total, (sum, min)| total + i32::from(*sum) * i32::from(min));
-        *min_sum = (block.min * scale).mul_add(total as f32, *min_sum);
+        *min_sum = (block.min * x.scales[i]).mul_add(total as f32, *min_sum);
     }
 }

@@ -16,6 +16,25 @@ pub fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
+/// Virtual lanes of the dot products of plain numbers: four times [`LANES`], as llama.cpp adds them on AVX-512.
+pub const WIDE_LANES: usize = 64;
+
+/// Adds the quarters of [`WIDE_LANES`], 0 and 2, 1 and 3, then both, and the rest as [`sum_lanes`].
+#[inline(always)]
+pub fn sum_wide_lanes(lanes: &[f32; WIDE_LANES]) -> f32 {
+    sum_lanes(std::array::from_fn(|j| {
+        let quarter = |q: usize| lanes[LANES * q + j];
+        (quarter(0) + quarter(2)) + (quarter(1) + quarter(3))
+    }))
+}
+
+/// Adds eight lanes in the tree of [`sum_lanes`].
+#[inline(always)]
+pub fn sum_eight(lanes: [f32; 8]) -> f32 {
+    let four: [f32; 4] = std::array::from_fn(|j| lanes[j] + lanes[j + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
+}
+
 /// Sum of `f` over all elements, in f64: element `i` is added into lane `i mod 16`, and lanes end in a tree like that of
 /// [`sum_lanes`].
 #[inline(always)]

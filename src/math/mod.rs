@@ -10,6 +10,6 @@ mod norm;
 mod rope;
 
 pub use exp::{exp, silu, silu_mul, softmax, softmax_part};
-pub use lanes::{LANES, sum_lanes, sum_wide};
+pub use lanes::{LANES, WIDE_LANES, sum_eight, sum_lanes, sum_wide, sum_wide_lanes};
 pub use norm::rms_norm;
 pub use rope::{Rope, RopeScaling, rotate};

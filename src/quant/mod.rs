@@ -9,6 +9,6 @@ mod weights;
 
 pub use activations::{ActivationFormat, Activations, Column, ColumnMut};
 pub use decode::dequantize_row;
-pub use quantize::{ROUNDER, quantize};
+pub use quantize::quantize;
 pub use tensor_type::TensorType;
 pub use weights::WeightRows;

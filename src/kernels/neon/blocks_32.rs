@@ -2,7 +2,7 @@
 
 use super::multiply::{Multiply, sums_of_four};
 use super::unpack::Unpack32;
-use super::{Product, ROWS};
+use super::{Product, ROWS, eight_sums};
 use crate::quant::Column;
 use std::arch::aarch64::*;
 use std::ops::Range;
@@ -31,6 +31,9 @@ struct Tile {
 pub(super) unsafe fn matmul<M: Multiply, B: Unpack32>(product: Product<'_>, rows: Range<usize>) {
     // SAFETY: the caller has the features.
     unsafe {
+        if B::EIGHT_SUMS {
+            return eight_sums::blocks_32::<M, B>(product, rows);
+        }
         match product.columns {
             [x] => matmul_one::<M, B>(product, rows, x),
             _ => matmul_several::<M, B>(product, rows),

@@ -6,6 +6,7 @@
 
 mod blocks_256;
 mod blocks_32;
+mod eight_sums;
 mod multiply;
 mod numbers;
 mod quantize;

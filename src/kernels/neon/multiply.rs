@@ -28,6 +28,9 @@ pub(super) trait Multiply: Debug + Send + Sync + 'static {
     /// Adds 16 products to four lanes, each to some lane.
     unsafe fn add_products(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t;
 
+    /// Adds 16 products to four lanes, four neighbours each.
+    unsafe fn add_fours(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t;
+
     /// Makes a unit of 16 quants of each of four rows.
     unsafe fn unit(rows: [int8x16_t; 4]) -> [int8x16_t; 4];
 
@@ -81,6 +84,16 @@ impl Multiply for Long {
         unsafe {
             let products = vmull_s8(vget_low_s8(w), vget_low_s8(x));
             vpadalq_s16(sum, vmlal_high_s8(products, w, x))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_fours(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+        // SAFETY: the caller has NEON.
+        unsafe {
+            let low = vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(x)));
+            let high = vpaddlq_s16(vmull_high_s8(w, x));
+            vaddq_s32(sum, vpaddq_s32(low, high))
         }
     }
 
@@ -163,6 +176,12 @@ impl Multiply for Dot {
         unsafe { sdot(sum, w, x) }
     }
 
+    #[inline(always)]
+    unsafe fn add_fours(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+        // SAFETY: the caller has the dot product.
+        unsafe { sdot(sum, w, x) }
+    }
+
     /// Turned, so that each vector holds four neighbouring quants of each row, which meet the same four activations.
     #[inline(always)]
     unsafe fn unit(rows: [int8x16_t; 4]) -> [int8x16_t; 4] {
@@ -237,6 +256,12 @@ impl Multiply for Matrix {
 
     #[inline(always)]
     unsafe fn add_products(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+        // SAFETY: the caller has the dot product.
+        unsafe { sdot(sum, w, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_fours(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         // SAFETY: the caller has the dot product.
         unsafe { sdot(sum, w, x) }
     }

@@ -1,4 +1,4 @@
-//! Products of plain numbers, in 16 lanes: four registers a row and column.
+//! Products of plain numbers.
 
 use super::Product;
 use crate::math;
@@ -110,36 +110,43 @@ fn store<const R: usize, const C: usize>(
 fn dots<N: Number, const R: usize, const C: usize>(rows: &[&[u8]; R], x: &[&[f32]; C]) -> [[f32; R]; C] {
     let n = x[0].len();
     assert!(x.iter().all(|x| x.len() == n) && rows.iter().all(|row| row.len() == n * N::BYTES));
-    let mut sums = [[[vdupq_n_f32(0.0); 4]; R]; C];
-    let whole = n / math::LANES * math::LANES;
-    for i in (0..whole).step_by(math::LANES) {
-        for quarter in 0..4 {
-            let i = i + 4 * quarter;
-            // SAFETY: elements `i` to `i + 4` lie within every row and column; this function has NEON.
-            unsafe {
-                let w = rows.map(|row| N::four(row.as_ptr().add(i * N::BYTES)));
-                let x = x.map(|x| vld1q_f32(x.as_ptr().add(i)));
-                for (sums, x) in sums.iter_mut().zip(x) {
-                    for (sums, w) in sums.iter_mut().zip(w) {
-                        sums[quarter] = vfmaq_f32(sums[quarter], w, x);
+    let mut lanes = [[[0.0f32; math::WIDE_LANES]; R]; C];
+    let whole = n / math::WIDE_LANES * math::WIDE_LANES;
+    // Each quarter of the lanes has a pass of its own, so that the sums of several rows and columns fit the registers.
+    for quarter in 0..math::WIDE_LANES / math::LANES {
+        let mut sums = [[[vdupq_n_f32(0.0); 4]; R]; C];
+        for i in (math::LANES * quarter..whole).step_by(math::WIDE_LANES) {
+            for four in 0..4 {
+                let i = i + 4 * four;
+                // SAFETY: elements `i` to `i + 4` lie within every row and column; this function has NEON.
+                unsafe {
+                    let w = rows.map(|row| N::four(row.as_ptr().add(i * N::BYTES)));
+                    let x = x.map(|x| vld1q_f32(x.as_ptr().add(i)));
+                    for (sums, x) in sums.iter_mut().zip(x) {
+                        for (sums, w) in sums.iter_mut().zip(w) {
+                            sums[four] = vfmaq_f32(sums[four], w, x);
+                        }
                     }
                 }
+            }
+        }
+        for (lanes, sums) in lanes.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+            let quarter: &mut [f32; math::LANES] = &mut lanes.as_chunks_mut().0[quarter];
+            for (lanes, sum) in quarter.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
+                // SAFETY: the array is 16 bytes.
+                unsafe { vst1q_f32(lanes.as_mut_ptr(), *sum) };
             }
         }
     }
     let mut values = [[0.0; R]; C];
     for c in 0..C {
         for r in 0..R {
-            let mut lanes = [0.0f32; math::LANES];
-            for (lanes, sum) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(sums[c][r]) {
-                // SAFETY: the array is 16 bytes.
-                unsafe { vst1q_f32(lanes.as_mut_ptr(), sum) };
-            }
+            let lanes = &mut lanes[c][r];
             let tail = rows[r][whole * N::BYTES..].chunks_exact(N::BYTES).zip(&x[c][whole..]);
             for (lane, (w, x)) in lanes.iter_mut().zip(tail) {
                 *lane = N::one(w).mul_add(*x, *lane);
             }
-            values[c][r] = math::sum_lanes(lanes);
+            values[c][r] = math::sum_wide_lanes(lanes);
         }
     }
     values

@@ -24,7 +24,7 @@ fn quantize_q8_0(x: &[f32], column: ColumnMut<'_>) {
         let largest = largest_magnitude(x);
         let scale = largest / 127.0;
         let inverse = if largest != 0.0 { 127.0 / largest } else { 0.0 };
-        round::<false>(x, inverse, quants, sums);
+        round(x, inverse, quants, sums);
         column.scales[i] = through_f16(scale);
         if column.format == ActivationFormat::Q8_1 {
             column.scaled_sums[i] = through_f16(scale * f32::from(sums[0] + sums[1]));
@@ -46,7 +46,7 @@ fn quantize_q8_k(x: &[f32], column: ColumnMut<'_>) {
             continue;
         }
         let inverse = -127.0 / first_of_magnitude(x, largest);
-        round::<true>(x, inverse, quants, sums);
+        round(x, inverse, quants, sums);
         *scale = 1.0 / inverse;
     }
 }
@@ -113,10 +113,10 @@ fn load(x: &[f32; 16]) -> [float32x4_t; 4] {
 /// Writes the rounded products of `x` and `inverse`, and the sum of each 16 of them.
 #[inline]
 #[target_feature(enable = "neon")]
-fn round<const FUSED: bool>(x: &[f32], inverse: f32, quants: &mut [i8], sums: &mut [i16]) {
+fn round(x: &[f32], inverse: f32, quants: &mut [i8], sums: &mut [i16]) {
     let sixteens = x.as_chunks::<16>().0.iter().zip(quants.as_chunks_mut::<16>().0);
     for ((x, quants), sum) in sixteens.zip(sums) {
-        let [a, b, c, d] = load(x).map(|x| round_four::<FUSED>(x, inverse));
+        let [a, b, c, d] = load(x).map(|x| round_four(x, inverse));
         // All are within 127 of zero: narrowing loses nothing.
         let (low, high) = (vcombine_s16(vmovn_s32(a), vmovn_s32(b)), vcombine_s16(vmovn_s32(c), vmovn_s32(d)));
         let packed = vcombine_s8(vmovn_s16(low), vmovn_s16(high));
@@ -127,15 +127,9 @@ fn round<const FUSED: bool>(x: &[f32], inverse: f32, quants: &mut [i8], sums: &m
 }
 
 /// As `round_to_i8` of the scalar code, for four products of `x` and `inverse`: `fmaxnm` gives the number where the other
-/// operand is NaN. `FUSED` products are rounded once, straight to an integer, as the blocks of 256 want it.
+/// operand is NaN.
 #[inline]
 #[target_feature(enable = "neon")]
-fn round_four<const FUSED: bool>(x: float32x4_t, inverse: f32) -> int32x4_t {
-    let x = if FUSED {
-        let rounder = vdupq_n_f32(quant::ROUNDER);
-        vsubq_f32(vfmaq_n_f32(rounder, x, inverse), rounder)
-    } else {
-        vmulq_n_f32(x, inverse)
-    };
-    vcvtnq_s32_f32(vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(-127.0)), vdupq_n_f32(127.0)))
+fn round_four(x: float32x4_t, inverse: f32) -> int32x4_t {
+    vcvtnq_s32_f32(vminnmq_f32(vmaxnmq_f32(vmulq_n_f32(x, inverse), vdupq_n_f32(-127.0)), vdupq_n_f32(127.0)))
 }

@@ -3,6 +3,7 @@
 
 mod avx2;
 mod avx512;
+mod eight_sums;
 mod rows;
 mod unpack;
 

@@ -125,6 +125,7 @@ impl Block for BlockQ5_1 {
     const TYPE: TensorType = TensorType::Q5_1;
     const LEN: usize = 32;
     const HAS_MIN: bool = true;
+    const EIGHT_SUMS: bool = true;
 
     #[inline(always)]
     fn unpack(&self, out: &mut Unpacked) {

@@ -153,6 +153,7 @@ impl Block for BlockQ5K {
     const TYPE: TensorType = TensorType::Q5_K;
     const LEN: usize = 256;
     const HAS_MIN: bool = true;
+    const EIGHT_SUMS: bool = true;
 
     #[inline(always)]
     fn unpack(&self, out: &mut Unpacked) {

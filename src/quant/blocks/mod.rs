@@ -34,6 +34,10 @@ pub trait Block: Pod + Sync {
     const LEN: usize;
     /// True where the format has minimums.
     const HAS_MIN: bool;
+    /// True where a row keeps eight sums of products and not one: sum `j` is that of elements `4 j .. 4 j + 4` of every 32.
+    ///
+    /// Costs speed, so only the types take it whose results would else lie too far from llama.cpp's, which adds so.
+    const EIGHT_SUMS: bool = false;
 
     /// Writes the block's integers and scales to `out`, whose first `LEN` quants and `LEN / 16` scales are used.
     fn unpack(&self, out: &mut Unpacked);

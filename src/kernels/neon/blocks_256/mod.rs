@@ -5,7 +5,7 @@ mod several;
 
 use super::multiply::Multiply;
 use super::unpack::Unpack256;
-use super::{Product, ROWS};
+use super::{Product, ROWS, eight_sums};
 use crate::quant::Column;
 use std::arch::aarch64::*;
 use std::ops::Range;
@@ -19,6 +19,9 @@ type Totals = (float32x4_t, float32x4_t);
 pub(super) unsafe fn matmul<M: Multiply, B: Unpack256>(product: Product<'_>, rows: Range<usize>) {
     // SAFETY: the caller has the features.
     unsafe {
+        if B::EIGHT_SUMS {
+            return eight_sums::blocks_256::<M, B>(product, rows);
+        }
         match product.columns {
             [x] => one::matmul::<M, B>(product, rows, x),
             _ => several::matmul::<M, B>(product, rows),

@@ -9,9 +9,9 @@
 //! activations      x0 x1 x2 x3 |     x0 x1 x2 x3 | .. |     x0 x1 x2 x3
 //! ```
 
-use super::super::rows;
 use super::super::rows::reduce::transpose;
 use super::super::unpack::{Quants, Unpack256, even_odd, prefetch};
+use super::super::{eight_sums, rows};
 use super::Product;
 use super::reduce::{InPairs, scaled_sum};
 use crate::quant::Column;
@@ -44,6 +44,10 @@ struct Tile {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn matmul<B: Unpack256>(product: Product<'_>, rows: Range<usize>) {
+    if B::EIGHT_SUMS {
+        // SAFETY: this function has the features.
+        return unsafe { eight_sums::blocks_256::matmul::<InPairs, B>(product, rows) };
+    }
     if let [x] = product.columns {
         // SAFETY: this function has the features.
         return unsafe { rows::blocks_256::matmul::<InPairs, B>(product, rows, x) };

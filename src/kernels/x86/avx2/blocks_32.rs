@@ -1,9 +1,9 @@
 //! Products of the types with blocks of 32, eight rows at once: one float lane a row.
 
-use super::super::rows;
 use super::super::rows::blocks_32::{Blocks, ROWS, Totals, row_values};
 use super::super::rows::reduce::transpose;
 use super::super::unpack::{Unpack32, prefetch};
+use super::super::{eight_sums, rows};
 use super::Product;
 use super::reduce::{InPairs, scaled_sum};
 use crate::quant::Column;
@@ -28,6 +28,10 @@ struct Tile {
 /// be summed, as each is a row (see `blocks_256.rs`). For one column see [`rows`](super::super::rows).
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn matmul<B: Unpack32>(product: Product<'_>, rows: Range<usize>) {
+    if B::EIGHT_SUMS {
+        // SAFETY: this function has the features.
+        return unsafe { eight_sums::blocks_32::matmul::<InPairs, B>(product, rows) };
+    }
     if let [x] = product.columns {
         // SAFETY: this function has the features.
         return unsafe { rows::blocks_32::matmul::<InPairs, B>(product, rows, x) };

@@ -1,4 +1,5 @@
-//! Products of plain numbers, in 16 lanes: two registers a row and column.
+//! Products of plain numbers. The 64 lanes of a sum would take eight registers a row and column: each quarter of them, two
+//! registers, has a pass of its own, which leaves room for several rows and columns. No pass reads what another reads.
 
 use super::Product;
 use crate::math;
@@ -112,44 +113,52 @@ fn store<const R: usize, const C: usize>(
 fn dots<N: Number, const R: usize, const C: usize>(rows: &[&[u8]; R], x: &[&[f32]; C]) -> [[f32; R]; C] {
     let n = x[0].len();
     assert!(x.iter().all(|x| x.len() == n) && rows.iter().all(|row| row.len() == n * N::BYTES));
-    let mut low = [[_mm256_setzero_ps(); R]; C];
-    let mut high = low;
-    let whole = n / math::LANES * math::LANES;
-    for i in (0..whole).step_by(math::LANES) {
-        let (mut w_low, mut w_high) = ([_mm256_setzero_ps(); R], [_mm256_setzero_ps(); R]);
-        for r in 0..R {
-            // SAFETY: elements `i` to `i + 16` lie within the row; this function has the features.
-            unsafe {
-                let at = rows[r].as_ptr().add(i * N::BYTES);
-                (w_low[r], w_high[r]) = (N::eight(at), N::eight(at.add(8 * N::BYTES)));
+    let mut lanes = [[[0.0f32; math::WIDE_LANES]; R]; C];
+    let whole = n / math::WIDE_LANES * math::WIDE_LANES;
+    for quarter in (0..math::WIDE_LANES).step_by(math::LANES) {
+        let mut low = [[_mm256_setzero_ps(); R]; C];
+        let mut high = low;
+        for i in (quarter..whole).step_by(math::WIDE_LANES) {
+            let (mut w_low, mut w_high) = ([_mm256_setzero_ps(); R], [_mm256_setzero_ps(); R]);
+            for r in 0..R {
+                // SAFETY: elements `i` to `i + 16` lie within the row; this function has the features.
+                unsafe {
+                    let at = rows[r].as_ptr().add(i * N::BYTES);
+                    (w_low[r], w_high[r]) = (N::eight(at), N::eight(at.add(8 * N::BYTES)));
+                }
+            }
+            for c in 0..C {
+                // SAFETY: elements `i` to `i + 16` lie within the column.
+                let (x_low, x_high) = unsafe {
+                    let at = x[c].as_ptr().add(i);
+                    (_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8)))
+                };
+                for r in 0..R {
+                    low[c][r] = _mm256_fmadd_ps(w_low[r], x_low, low[c][r]);
+                    high[c][r] = _mm256_fmadd_ps(w_high[r], x_high, high[c][r]);
+                }
             }
         }
         for c in 0..C {
-            // SAFETY: elements `i` to `i + 16` lie within the column.
-            let (x_low, x_high) = unsafe {
-                let at = x[c].as_ptr().add(i);
-                (_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8)))
-            };
             for r in 0..R {
-                low[c][r] = _mm256_fmadd_ps(w_low[r], x_low, low[c][r]);
-                high[c][r] = _mm256_fmadd_ps(w_high[r], x_high, high[c][r]);
+                let lanes: &mut [f32; math::LANES] = &mut lanes[c][r].as_chunks_mut().0[quarter / math::LANES];
+                // SAFETY: the array is 64 bytes.
+                unsafe {
+                    _mm256_storeu_ps(lanes.as_mut_ptr(), low[c][r]);
+                    _mm256_storeu_ps(lanes.as_mut_ptr().add(8), high[c][r]);
+                }
             }
         }
     }
     let mut values = [[0.0; R]; C];
     for c in 0..C {
         for r in 0..R {
-            let mut lanes = [0.0f32; math::LANES];
-            // SAFETY: the array is 64 bytes.
-            unsafe {
-                _mm256_storeu_ps(lanes.as_mut_ptr(), low[c][r]);
-                _mm256_storeu_ps(lanes.as_mut_ptr().add(8), high[c][r]);
-            }
+            let lanes = &mut lanes[c][r];
             let tail = rows[r][whole * N::BYTES..].chunks_exact(N::BYTES).zip(&x[c][whole..]);
             for (lane, (w, x)) in lanes.iter_mut().zip(tail) {
                 *lane = N::one(w).mul_add(*x, *lane);
             }
-            values[c][r] = math::sum_lanes(lanes);
+            values[c][r] = math::sum_wide_lanes(lanes);
         }
     }
     values

@@ -25,7 +25,7 @@ fn quantize_q8_0(x: &[f32], column: ColumnMut<'_>) {
         let largest = largest_lane(largest_magnitudes(_mm256_setzero_ps(), x));
         let scale = largest / 127.0;
         let inverse = if largest != 0.0 { 127.0 / largest } else { 0.0 };
-        *sums = round::<false>(x, inverse, quants);
+        *sums = round(x, inverse, quants);
         column.scales[i] = through_f16(scale);
         if column.format == ActivationFormat::Q8_1 {
             column.scaled_sums[i] = through_f16(scale * f32::from(sums[0] + sums[1]));
@@ -54,7 +54,7 @@ fn quantize_q8_k(x: &[f32], column: ColumnMut<'_>) {
         let inverse = -127.0 / largest.copysign(first_of_magnitude(x, largest));
         let quants = quants.as_chunks_mut::<32>().0.iter_mut().zip(sums.as_chunks_mut::<2>().0);
         for (part, (quants, sums)) in parts.iter().zip(quants) {
-            *sums = round::<true>(load(part), inverse, quants);
+            *sums = round(load(part), inverse, quants);
         }
         *scale = 1.0 / inverse;
     }
@@ -132,12 +132,12 @@ fn first_of_magnitude(x: &[f32; 256], largest: f32) -> f32 {
 /// Writes the rounded products of `x` and `inverse`, and gives the sums of the two halves of them.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn round<const FUSED: bool>(x: [__m256; 4], inverse: f32, quants: &mut [i8; 32]) -> [i16; 2] {
+fn round(x: [__m256; 4], inverse: f32, quants: &mut [i8; 32]) -> [i16; 2] {
     let [a, b, c, d] = [
-        round_eight::<FUSED>(x[0], inverse),
-        round_eight::<FUSED>(x[1], inverse),
-        round_eight::<FUSED>(x[2], inverse),
-        round_eight::<FUSED>(x[3], inverse),
+        round_eight(x[0], inverse),
+        round_eight(x[1], inverse),
+        round_eight(x[2], inverse),
+        round_eight(x[3], inverse),
     ];
     // Packing works within halves of 128 bits: a0 b0 c0 d0 | a1 b1 c1 d1, four quants each, to be put in order.
     let packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
@@ -154,18 +154,12 @@ fn round<const FUSED: bool>(x: [__m256; 4], inverse: f32, quants: &mut [i8; 32])
 }
 
 /// As `round_to_i8` of the scalar code, for eight products of `x` and `inverse`; the order of the operands decides what
-/// NaN gives. `FUSED` products are rounded once, straight to an integer, as the blocks of 256 want it.
+/// NaN gives.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn round_eight<const FUSED: bool>(x: __m256, inverse: f32) -> __m256i {
+fn round_eight(x: __m256, inverse: f32) -> __m256i {
     let inverse = _mm256_set1_ps(inverse);
-    let x = if FUSED {
-        let rounder = _mm256_set1_ps(quant::ROUNDER);
-        _mm256_sub_ps(_mm256_fmadd_ps(x, inverse, rounder), rounder)
-    } else {
-        _mm256_mul_ps(x, inverse)
-    };
-    let x = _mm256_max_ps(x, _mm256_set1_ps(-127.0));
+    let x = _mm256_max_ps(_mm256_mul_ps(x, inverse), _mm256_set1_ps(-127.0));
     let x = _mm256_min_ps(x, _mm256_set1_ps(127.0));
     _mm256_cvtps_epi32(x)
 }

@@ -1,7 +1,7 @@
 //! Products of the K-quants and the other types with blocks of 256.
 
-use super::super::rows;
 use super::super::unpack::{Quants, Unpack256, prefetch};
+use super::super::{eight_sums, rows};
 use super::Product;
 use super::lanes::{GROUPS, ROWS, offset, transpose, unsigned};
 use super::multiply::Vnni;
@@ -12,6 +12,10 @@ use std::ops::Range;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 pub(super) fn matmul<B: Unpack256>(product: Product<'_>, rows: Range<usize>) {
+    if B::EIGHT_SUMS {
+        // SAFETY: this function has the features.
+        return unsafe { eight_sums::blocks_256::matmul::<Vnni, B>(product, rows) };
+    }
     if let [x] = product.columns {
         // SAFETY: this function has the features.
         return unsafe { rows::blocks_256::matmul::<Vnni, B>(product, rows, x) };

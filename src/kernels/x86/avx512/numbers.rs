@@ -1,4 +1,4 @@
-//! Products of plain numbers: the 16 lanes of a float sum are one register.
+//! Products of plain numbers: the 64 lanes of a float sum are four registers.
 
 use super::Product;
 use crate::math;
@@ -56,19 +56,39 @@ impl Number for Bf16 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 pub(super) fn matmul<N: Number>(product: Product<'_>, rows: Range<usize>) {
     let x: Vec<&[f32]> = product.columns.iter().map(|column| column.floats).collect();
-    let (four, rest) = x.as_chunks::<4>();
-    for first in rows.clone().step_by(4) {
-        let group: [&[u8]; 4] = product.rows(first, rows.end);
-        for (j, x) in four.iter().enumerate() {
-            for (c, values) in dots::<N, 4, 4>(&group, x).iter().enumerate() {
-                product.store(4 * j + c, first, rows.end, values);
-            }
+    // One column: four rows share its loads. Several: two rows and three columns share each other's.
+    if let [x] = x[..] {
+        for first in rows.clone().step_by(4) {
+            store(product, 0, first, rows.end, &dots::<N, 4, 1>(&product.rows(first, rows.end), &[x]));
+        }
+        return;
+    }
+    for first in rows.clone().step_by(2) {
+        let group: [&[u8]; 2] = product.rows(first, rows.end);
+        let (three, rest) = x.as_chunks::<3>();
+        for (j, x) in three.iter().enumerate() {
+            store(product, 3 * j, first, rows.end, &dots::<N, 2, 3>(&group, x));
         }
         for (j, x) in rest.iter().enumerate() {
-            product.store(4 * four.len() + j, first, rows.end, &dots::<N, 4, 1>(&group, &[x])[0]);
+            store(product, 3 * three.len() + j, first, rows.end, &dots::<N, 2, 1>(&group, &[x]));
         }
     }
 }
+
+fn store<const R: usize, const C: usize>(
+    product: Product<'_>,
+    j: usize,
+    first: usize,
+    end: usize,
+    values: &[[f32; R]; C],
+) {
+    for (c, values) in values.iter().enumerate() {
+        product.store(j + c, first, end, values);
+    }
+}
+
+/// Registers of lanes of a sum.
+const QUARTERS: usize = math::WIDE_LANES / math::LANES;
 
 /// Dot products of `R` rows and `C` columns.
 #[inline]
@@ -76,53 +96,56 @@ pub(super) fn matmul<N: Number>(product: Product<'_>, rows: Range<usize>) {
 fn dots<N: Number, const R: usize, const C: usize>(rows: &[&[u8]; R], x: &[&[f32]; C]) -> [[f32; R]; C] {
     let n = x[0].len();
     assert!(x.iter().all(|x| x.len() == n) && rows.iter().all(|row| row.len() == n * N::BYTES));
-    let mut lanes = [[_mm512_setzero_ps(); R]; C];
-    let whole = n / math::LANES * math::LANES;
-    for i in (0..whole).step_by(math::LANES) {
-        // SAFETY: elements `i` to `i + 16` lie within every row and column.
-        unsafe {
-            add::<N, R, C>(rows.map(|row| row.as_ptr().add(i * N::BYTES)), x.map(|x| x.as_ptr().add(i)), !0, &mut lanes)
-        };
-    }
-    if whole < n {
-        let mask = (1 << (n - whole)) - 1;
-        // SAFETY: the mask names the elements from `whole` to `n`.
-        unsafe {
-            let rows = rows.map(|row| row.as_ptr().add(whole * N::BYTES));
-            add::<N, R, C>(rows, x.map(|x| x.as_ptr().add(whole)), mask, &mut lanes);
+    let mut lanes = [[[_mm512_setzero_ps(); QUARTERS]; R]; C];
+    let whole = n / math::WIDE_LANES * math::WIDE_LANES;
+    for i in (0..whole).step_by(math::WIDE_LANES) {
+        for q in 0..QUARTERS {
+            // SAFETY: elements `i` to `i + 64` lie within every row and column.
+            unsafe { add::<N, R, C>(rows, x, i + math::LANES * q, !0, q, &mut lanes) };
         }
+    }
+    for q in 0..(n - whole).div_ceil(math::LANES) {
+        let i = whole + math::LANES * q;
+        let mask = ((1u32 << (n - i).min(math::LANES)) - 1) as __mmask16;
+        // SAFETY: the mask names the elements from `i` on that lie below `n`.
+        unsafe { add::<N, R, C>(rows, x, i, mask, q, &mut lanes) };
     }
     let mut values = [[0.0; R]; C];
     for c in 0..C {
         for r in 0..R {
-            values[c][r] = sum_lanes(lanes[c][r]);
+            let quarters = lanes[c][r];
+            let even = _mm512_add_ps(quarters[0], quarters[2]);
+            values[c][r] = sum_lanes(_mm512_add_ps(even, _mm512_add_ps(quarters[1], quarters[3])));
         }
     }
     values
 }
 
-/// Adds the products of the elements that `mask` names to their lanes; the others keep their values.
+/// Adds the products of the 16 elements from `i` on that `mask` names to quarter `q` of the lanes; the other lanes keep
+/// their values.
 ///
 /// # Safety
 /// Those elements can be read.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
 unsafe fn add<N: Number, const R: usize, const C: usize>(
-    rows: [*const u8; R],
-    x: [*const f32; C],
+    rows: &[&[u8]; R],
+    x: &[&[f32]; C],
+    i: usize,
     mask: __mmask16,
-    lanes: &mut [[__m512; R]; C],
+    q: usize,
+    lanes: &mut [[[__m512; QUARTERS]; R]; C],
 ) {
     let mut w = [_mm512_setzero_ps(); R];
     for r in 0..R {
         // SAFETY: the elements can be read, by the caller; this function has the features.
-        w[r] = unsafe { N::load(rows[r], mask) };
+        w[r] = unsafe { N::load(rows[r].as_ptr().add(i * N::BYTES), mask) };
     }
     for c in 0..C {
         // SAFETY: as above.
-        let x = unsafe { _mm512_maskz_loadu_ps(mask, x[c]) };
+        let x = unsafe { _mm512_maskz_loadu_ps(mask, x[c].as_ptr().add(i)) };
         for r in 0..R {
-            lanes[c][r] = _mm512_mask3_fmadd_ps(w[r], x, lanes[c][r], mask);
+            lanes[c][r][q] = _mm512_mask3_fmadd_ps(w[r], x, lanes[c][r][q], mask);
         }
     }
 }

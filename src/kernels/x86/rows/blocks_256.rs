@@ -34,19 +34,19 @@ pub(in super::super) unsafe fn matmul<M: Multiply, B: Unpack256>(
 }
 
 /// A column, as blocks of 256.
-struct Activations256<'a> {
-    quants: &'a [[i8; 256]],
-    scales: &'a [f32],
+pub(in super::super) struct Activations256<'a> {
+    pub quants: &'a [[i8; 256]],
+    pub scales: &'a [f32],
     /// Sums of 16, in the order of [`even_odd`].
-    sums: Vec<__m256i>,
-    n_blocks: usize,
+    pub sums: Vec<__m256i>,
+    pub n_blocks: usize,
 }
 
 impl<'a> Activations256<'a> {
     /// # Safety
     /// The processor has AVX2.
     #[inline(always)]
-    unsafe fn new(x: &'a Column<'_>, n_blocks: usize) -> Self {
+    pub unsafe fn new(x: &'a Column<'_>, n_blocks: usize) -> Self {
         let quants = x.quants.as_chunks::<256>().0;
         // SAFETY: the caller has AVX2.
         let sums: Vec<_> = x.sums.as_chunks::<16>().0.iter().map(|sums| unsafe { even_odd(sums) }).collect();
@@ -151,9 +151,10 @@ unsafe fn column_of<B: Unpack256>(kept: *const f32, n: usize, i: usize) -> __m25
     }
 }
 
-/// Lanes whose sums are the integer product of a block and 256 activations, and that of its minimums.
+/// Lanes whose sums are the integer product of a block and 256 activations, and that of its minimums. Where the format has
+/// minimums, lane `j` of the product is that of elements `4 j .. 4 j + 4` of every 32.
 #[inline(always)]
-unsafe fn block_product<M: Multiply, B: Unpack256>(
+pub(in super::super) unsafe fn block_product<M: Multiply, B: Unpack256>(
     block: &B,
     scales: &Scales,
     x: &Activations256<'_>,

@@ -17,7 +17,7 @@ use super::unpack::Quants;
 use std::arch::x86_64::*;
 
 /// How far ahead of the block at hand memory is asked for.
-const AHEAD: usize = 2048;
+pub(super) const AHEAD: usize = 2048;
 
 /// How a path multiplies integers.
 ///

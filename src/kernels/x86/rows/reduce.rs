@@ -42,7 +42,7 @@ pub(in super::super) unsafe fn fold_halves(a: __m256i, b: __m256i) -> __m256i {
 
 /// Sums of the 32-bit lanes of four vectors, twice: `s0 s1 s2 s3 s0 s1 s2 s3`.
 #[inline(always)]
-pub(super) unsafe fn sums_of_four(v: [__m256i; 4]) -> __m256i {
+pub(in super::super) unsafe fn sums_of_four(v: [__m256i; 4]) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe {
         let sums = fold_four(fold_two(v[0], v[1]), fold_two(v[2], v[3]));
